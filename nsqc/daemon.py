@@ -265,7 +265,7 @@ class Daemon:
                              socket.gethostname(), lambda text: self.log.info("BUCKET: %s", text))
             self.node.logs = NodeLogs(self.loop.call_soon_threadsafe, self.data_path,
                                       (METADATA, TopicRules.scope.file, ChannelRules.scope.file),
-                                      self._fenced, self.node.say)
+                                      self._fenced, self.node.say, options.bucket_cache_bytes)
             claimed = self.loop.run_in_executor(self.workers, self.node.take_over, options.bucket_take_over,
                                                 nsqc_dat.power_failed(ids), metadata.topics_in)
             stopped = self.loop.create_task(stop.wait())
@@ -284,7 +284,7 @@ class Daemon:
             self.node.stopping.set()
 
     def _ship(self, node: Node) -> None:
-        node.ship(self.settings.now.bucket_linger / 1e9)
+        node.ship(self.settings.now.bucket_linger / 1e9, self.settings.now.bucket_timeout / 1e9)
         self.metadata.written = self._changed
         self.rules.on_change(self._changed)
         self.channel_rules.on_change(self._changed)
@@ -378,7 +378,8 @@ class Daemon:
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,
                        resolve=self.mounted.resolve, limits=self.connection_limits, listeners=self.listeners,
                        writable=WritableProbe(self.loop, self.data_path), drain=self.drain,
-                       slow=self.slow, watched=watched, gate=self._make_gate())
+                       slow=self.slow, watched=watched, gate=self._make_gate(),
+                       history=None if self.node is None else self.node.logs.history)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):

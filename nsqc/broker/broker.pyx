@@ -299,7 +299,7 @@ cdef class Broker:
         self.watched[topic.name] = topic
 
     def _settle_segments(self, Topic topic):
-        topic.log.max_file = self.logs.segment_bytes(topic.rule.retain_bytes)
+        topic.log.max_file = self.logs.segment_bytes(topic.rule.retain_bytes, topic.rule.retain_local_bytes)
 
     def _warn_of_log(self, Topic topic):
         """Warns if the topic has a log although its rule says memory: the operator may have lost the rule."""

@@ -410,6 +410,8 @@ cdef bint retain_log(Topic topic) except -1:
     # A log that is kept, without its own limit, is kept whole.
     if not topic.rule.keeps_log or topic.rule.retain_time > 0 or topic.most_bytes > 0:
         topic.log.retain(needed, topic.rule.retain_time, topic.rule.retain_bytes, drops)
+    if topic.rule.retain_local_bytes > 0 and topic.log.history is not None:
+        topic.log.history.offload(topic.log, topic.rule.retain_local_bytes)
     set_full(topic, topic.logs and not drops and 0 < topic.most_bytes <= topic.log.segments.bytes
              and topic.log.segments.items[0].end > needed)
     if not topic.logs and not (topic.rule.keeps_log and topic.log.first_offset() < topic.log.next):

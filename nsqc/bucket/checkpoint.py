@@ -63,6 +63,9 @@ class LogMap(Struct, array_like=True):
     trimmed: Count = 0
     heads: list[bytes] = []             # headers of its segments, oldest first
     key: bytes = b""
+    time_ns: Count = 0
+    due_ns: Count = 0
+    dedupe_ns: Count = 0
 
 
 class Head(Struct, array_like=True):
@@ -125,6 +128,8 @@ class Map:
         log.heads.extend(news.heads)
         log.topic, log.key = news.topic, news.key or log.key
         log.reserved = max(log.reserved, news.reserved)
+        log.time_ns, log.due_ns = max(log.time_ns, news.time_ns), max(log.due_ns, news.due_ns)
+        log.dedupe_ns = news.dedupe_ns
         if news.trimmed > log.trimmed:
             log.trimmed = news.trimmed
             log.frames = [part for part in log.frames if part.end > log.trimmed]

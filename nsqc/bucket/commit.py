@@ -95,6 +95,11 @@ def head_numbers(head: bytes) -> tuple[int, int]:
     return int.from_bytes(head[24:32], "big"), int.from_bytes(head[32:40], "big")
 
 
+def ends_before(head: bytes) -> tuple[int, int]:
+    """(latest due time of a deferred message in the segment before, latest publish time up to its end)."""
+    return int.from_bytes(head[88:96], "big"), int.from_bytes(head[96:104], "big")
+
+
 class LogNews(Struct, array_like=True, frozen=True):
     """What happened to one log, in this order: frames, cursors, then its numbers."""
 
@@ -107,6 +112,9 @@ class LogNews(Struct, array_like=True, frozen=True):
     dropped: bool = False       # the log is deleted; the topic's next log continues at `reserved`, unless 0
     heads: Sequence[Head] = ()  # of the segments that begin in these frames
     key: Key = b""              # of the hashes of publish ids; empty: as before
+    time_ns: Count = 0          # no record is newer
+    due_ns: Count = 0           # no record of the newest segment is deferred for longer
+    dedupe_ns: Count = 0        # how long ids of publishes are remembered
 
 
 class Commit(Struct, array_like=True, frozen=True):

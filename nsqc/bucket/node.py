@@ -1,8 +1,8 @@
 """A daemon's logs and its bucket: restored before the broker opens them, shipped while it runs.
 
-Segments and their headers are copied byte by byte, so a restored file is the one that the earlier owner wrote. A
-journal is restored as one file with its state. Small files of the data path (topics, channels, rules) travel as the
-commits' metadata.
+Of a segment only the header is restored: its frames are fetched when somebody reads them (fetch.py). A new segment
+follows, at the first offset that was never handed out. A journal is restored as one file with its state. Small files of
+the data path (topics, channels, rules) travel as the commits' metadata.
 
 Frames of a round are in the same commit as the positions of channels that were noted with them, or in an earlier one:
 a finished or moved message never refers to a missing one.
@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
@@ -23,24 +23,43 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from nsqc.bucket.checkpoint import Head, LogMap, Map, fold_journal
-from nsqc.bucket.commit import INLINE_BYTES, DamagedError, Frames, LogNews, Records, pack_journal, unpack_journal
+from nsqc.bucket.commit import (
+    INLINE_BYTES,
+    DamagedError,
+    Frames,
+    LogNews,
+    Records,
+    ends_before,
+    pack_journal,
+    unpack_journal,
+)
 from nsqc.bucket.commit import head_numbers as numbers_of
+from nsqc.bucket.fetch import History, fetch_frames
 from nsqc.bucket.ship import News, Shipper, Status
 from nsqc.bucket.store import Unclear, open_bucket
-from nsqc.bucket.takeover import Journal, Local, Owned, restore, take_over
+from nsqc.bucket.takeover import Journal, Owned, take_over
 from nsqc.store.files import read_file, replace_file
 from nsqc.store.log.frame import whole_batches
 from nsqc.store.log.journal import fold
-from nsqc.store.log.names import FRAMES_AT, MOST_OFFSET, Extent, Point, folders_in, left_path, segment_path
+from nsqc.store.log.names import (
+    FRAMES_AT,
+    MOST_OFFSET,
+    TEMPORARY,
+    Extent,
+    Point,
+    folders_in,
+    left_path,
+    segment_path,
+)
 from nsqc.store.log.names import News as LogState
 from nsqc.store.log.recovery import read_folder
-from nsqc.store.log.segment import write_manifest
+from nsqc.store.log.segment import write_segments
 
 if TYPE_CHECKING:
     from nsqc.store.log.topiclog import TopicLog
 
-HEAD_BYTES = 128                # of one copy of a segment's header,
-COPY_AT = 2048                  # and where the second one lies
+HEAD_BYTES = 128                # of one copy of a segment's header
+RESTORES = 8                    # logs at once
 LOGS_AT_ONCE = 256              # noted in one step of the loop
 METADATA_BYTES = 16 << 20       # of all small files
 T = TypeVar("T")
@@ -50,46 +69,25 @@ Say: TypeAlias = Callable[[str], object]       # gets lines for people
 # ====================================================================== restoring
 
 
-class Restored:
-    """A sink that writes the files of logs into a data path."""
+class Restorer:
+    """Writes what a data path lacks of logs: the frames stay in the bucket, unless a start needs them."""
 
-    def __init__(self, data_path: str, kept: set[str] | None, power_failed: bool) -> None:
+    def __init__(self, owned: Owned, data_path: str, kept: set[str] | None, power_failed: bool) -> None:
         """kept: topics of this node's own files: a log of another topic was deleted here; None: there are no such
         files. Raises OSError."""
+        self.owned = owned
         self.data_path = data_path
         self.kept = kept
         self.power_failed = power_failed
         self.folders = folders_in(data_path)
-        self.logs: dict[int, _Folder] = {}
         self.messages = 0
 
-    def begin(self, log_id: int, log: LogMap) -> Local | None:
-        if self.kept is not None and log.topic not in self.kept:
-            return None
-        path = self.folders.get(log.topic, os.path.join(self.data_path, f"{log.topic}.log"))
-        local, number = Local(), 0
-        if os.path.isdir(path):
-            opened = read_folder(path, self.power_failed)
-            if opened.id not in (0, log_id):
-                return None
-            files = opened.earlier.journal
-            local, number = Local(opened.next if opened.segments else 0, files[4] - 1), max([0, *files[0]])
-        os.makedirs(path, 0o700, exist_ok=True)
-        self.logs[log_id] = _Folder(path, log_id, log, number + 1)
-        return local
-
-    def frames(self, log_id: int, part: Frames, data: bytes) -> None:
-        self.logs[log_id].write(part, data)
-        self.messages += part.end - part.first
-
-    def cursors(self, log_id: int, records: list[Records]) -> None:
-        self.logs[log_id].write_journal(records)
-
-    def end(self, log_id: int) -> None:
-        self.logs[log_id].finish()
-
-    def finish(self, head: Head) -> None:
-        """Raises OSError."""
+    def run(self) -> None:
+        """Raises BucketError or OSError: then it is incomplete, and a next call completes it."""
+        head = self.owned.whole.head
+        with ThreadPoolExecutor(RESTORES) as threads:
+            for count in threads.map(lambda item: self.restore(*item), self.owned.whole.logs.items()):
+                self.messages += count
         if self.kept is None:
             for topic, offset in head.left.items():
                 with open(left_path(self.data_path, topic, offset), "wb"):
@@ -98,44 +96,53 @@ class Restored:
                 replace_file(os.path.join(self.data_path, name), data)
         os.sync()
 
+    def restore(self, log_id: int, log: LogMap) -> int:
+        """One log; returns the messages that the disk lacked. For log and journal, the higher sequence counts."""
+        if self.kept is not None and log.topic not in self.kept:
+            return 0
+        path, end, last, number, reserved = self.folders.get(log.topic, ""), 0, 0, 1, log.reserved
+        if not path:
+            path = os.path.join(self.data_path, f"{log.topic}.log")
+            os.mkdir(path, 0o700)
+        elif self.owned.had_files:
+            opened = read_folder(path, self.power_failed)
+            if opened.id not in (0, log_id):
+                return 0        # it was replaced by another one
+            files, reserved = opened.earlier.journal, max(reserved, opened.resume_at)
+            end, last, number = opened.next if opened.segments else 0, files[4] - 1, max([0, *files[0]]) + 1
+            for name in os.listdir(path):
+                if TEMPORARY.fullmatch(name):
+                    os.unlink(os.path.join(path, name))
+        if log.cursors and log.cursors[-1].last > last:
+            replace_file(os.path.join(path, f"cursors.{number:06}"), fold(unpack_journal(log.cursors), number)[1],
+                         durable=False)
+        lacking = [part for part in log.frames if part.end > end]
+        if lacking or (end == 0 and log.heads):
+            self.restore_segments(path, log, lacking[0].segment if lacking else numbers_of(log.heads[-1])[0], reserved)
+        return sum(part.end - max(part.first, end) for part in lacking)
 
-class _Folder:
-    """The folder of a log that is being restored."""
-
-    def __init__(self, path: str, log_id: int, log: LogMap, number: int) -> None:
-        self.path = path
-        self.log_id = log_id
-        self.log = log
-        self.number = number            # of the next file of the journal
-        self.heads = {numbers_of(head)[0]: head for head in log.heads}
-        self.wrote = False
-
-    def file_of(self, segment: int) -> str:
-        """Raises DamagedError."""
-        if segment not in self.heads:
-            raise DamagedError(f"the header of segment {segment} of {self.log.topic} is missing")
-        return segment_path(self.path, numbers_of(self.heads[segment])[1])
-
-    def write(self, part: Frames, data: bytes) -> None:
-        path = self.file_of(part.segment)
-        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
-            if os.fstat(file.fileno()).st_size < FRAMES_AT:
-                head = self.heads[part.segment]
-                file.write(head.ljust(COPY_AT, b"\0") + head.ljust(FRAMES_AT - COPY_AT, b"\0"))
-            file.seek(part.position)
-            file.write(data)
-        self.wrote = True
-
-    def write_journal(self, records: list[Records]) -> None:
-        _, data = fold(unpack_journal(records), self.number)
-        replace_file(os.path.join(self.path, f"cursors.{self.number:06}"), data, durable=False)
-
-    def finish(self) -> None:
-        if self.wrote:
-            last = self.log.frames[-1]
-            reserved = max(self.log.reserved, last.end)
-            write_manifest(self.path, self.log_id, last.segment, numbers_of(self.heads[last.segment])[1], last.salt,
-                           reserved, reserved, self.log.key)
+    def restore_segments(self, path: str, log: LogMap, oldest: int, reserved: int) -> None:
+        """oldest: sequence number of the first one. reserved: offsets below this one may have been used."""
+        heads = {numbers_of(head)[0]: head for head in log.heads}
+        frames: dict[int, list[Frames]] = {number: [] for number in sorted(heads) if number >= oldest}
+        for part in log.frames:
+            if part.segment >= oldest:
+                if part.segment not in frames:
+                    raise DamagedError(f"the header of segment {part.segment} of {log.topic} is missing")
+                frames[part.segment].append(part)
+        numbers = [*frames]
+        position, end = FRAMES_AT, numbers_of(heads[numbers[-1]])[1]
+        if last := frames[numbers[-1]]:
+            position, end = last[-1].position + last[-1].length, last[-1].end
+        write_segments(path, [heads[number] for number in numbers], position, end, log.due_ns, log.time_ns,
+                       max(reserved, end), log.key)
+        now_ns = time.time_ns()
+        for number, following in zip(numbers, [*numbers[1:], 0], strict=True):
+            due_ns, time_ns = ends_before(heads[following]) if following else (log.due_ns, log.time_ns)
+            # With deferred messages that are not due, or ids of publishes that are still remembered.
+            if frames[number] and (due_ns > now_ns or (log.dedupe_ns and time_ns >= now_ns - log.dedupe_ns)):
+                fetch_frames(self.owned.bucket, frames[number], segment_path(path, numbers_of(heads[number])[1]),
+                             heads[number])
 
 
 def unpack_metadata(data: bytes) -> dict[str, bytes]:
@@ -167,8 +174,9 @@ class NodeLogs:
     """The logs of a daemon, for the shipper. opened(), gone() and changed() are called on the loop."""
 
     def __init__(self, call_on_loop: Callable[[Callable[[], object]], object], data_path: str, files: Sequence[str],
-                 fenced: Callable[[str], object], say: Say) -> None:
-        """call_on_loop: thread-safe. files: names of the small files. fenced: called on the loop."""
+                 fenced: Callable[[str], object], say: Say, cache_bytes: int) -> None:
+        """call_on_loop: thread-safe. files: names of the small files. fenced: called on the loop. cache_bytes: of
+        fetched segments."""
         self.call_on_loop = call_on_loop
         self.data_path = data_path
         self.files = files
@@ -176,6 +184,7 @@ class NodeLogs:
         self.say = say
         self.wake: Callable[[int], object] = lambda size: None
         # Of the loop.
+        self.history = History(call_on_loop, say, cache_bytes)
         self.all: dict[TopicLog, None] = {}
         self.dirty: dict[TopicLog, None] = {}
         self.dropped: list[LogNews] = []
@@ -199,6 +208,7 @@ class NodeLogs:
     def opened(self, log: TopicLog) -> None:
         self.all[log] = self.dirty[log] = None
         log.recorder.changed = partial(self.changed, log)
+        self.history.opened(log)
 
     def changed(self, log: TopicLog, size: int) -> None:
         self.dirty[log] = None
@@ -208,10 +218,12 @@ class NodeLogs:
         """The log is deleted. following: where the topic's next log continues; 0: at the beginning."""
         log.recorder.changed = None
         log.shipped(MOST_OFFSET)        # nobody waits for it any more
+        self.history.gone(log)
         self.all.pop(log, None)
         self.dirty.pop(log, None)
         if log.id is not None:
             self.by_id.pop(int(log.id, 16), None)
+            self.history.kept.pop(int(log.id, 16), None)
             self.dropped.append(LogNews(int(log.id, 16), log.name, reserved=following, dropped=True))
             self.wake(0)
 
@@ -284,6 +296,7 @@ class NodeLogs:
         self.round.news.extend(LogNews(log_id, log.topic, dropped=True) for log_id, log in whole.logs.items()
                                if log_id not in known)
         self.step(lambda: self._is_shipped(ends))
+        self.kept(ends)
 
     def _identify(self) -> set[int]:
         self.by_id.update((int(log.id, 16), log) for log in self.all if log.id is not None)
@@ -326,7 +339,8 @@ class NodeLogs:
             journal = state.point if state is not None else before
             self.points[log_id] = found.point._replace(file=journal.file if journal else 0,
                                                        file_at=journal.file_at if journal else 0)
-            news = LogNews(log_id, log.name, reserved=found.reserved, key=found.key)
+            news = LogNews(log_id, log.name, reserved=found.reserved, key=found.key, time_ns=found.time_ns,
+                           due_ns=found.due_ns, dedupe_ns=found.dedupe_ns)
             self.round.frames.extend((news, extent) for extent in found.frames)
             if state is not None:
                 self.round.states.append((news, state))
@@ -427,6 +441,9 @@ class NodeLogs:
         if ends or not news.more:
             self.call_on_loop(partial(self._is_shipped, ends, not news.more))
 
+    def kept(self, ends: list[tuple[int, int]]) -> None:
+        self.call_on_loop(partial(self.history.kept.update, ends))
+
     def fenced(self, reason: str) -> None:
         self.call_on_loop(partial(self.on_fenced, reason))
 
@@ -488,18 +505,20 @@ class Node:
         if self.owned.had_files:
             with suppress(FileNotFoundError):
                 kept = topics_of(read_file(os.path.join(self.data_path, "nsqd.dat")))
-        sink = Restored(self.data_path, kept, power_failed)
-        restore(self.owned, sink)
+        restorer = Restorer(self.owned, self.data_path, kept, power_failed)
+        restorer.run()
         journal.restored()
-        if sink.messages:
-            self.say(f"restored {sink.messages:,} messages of {len(sink.logs):,} logs")
+        if restorer.messages:
+            self.say(f"restored {restorer.messages:,} messages: they are in the bucket, and fetched when they are read")
         return self.owned.whole.head
 
-    def ship(self, linger: float) -> None:
-        """Begins to ship."""
+    def ship(self, linger: float, patience: float) -> None:
+        """Begins to ship. patience: of readers with the bucket, seconds."""
         self.logs.journals_kept = self.owned.had_files
         self.shipper = Shipper(self.owned, self.logs, linger=linger)
         self.logs.wake = self.shipper.wake
+        self.logs.history.parts = self.shipper.checkpoints.parts
+        self.logs.history.bucket = self.owned.bucket.patient(patience)
         self.shipper.start()
 
     @property

@@ -77,6 +77,9 @@ class Logs(Protocol):
     def shipped(self, news: News) -> None:
         """A commit with this is in the bucket."""
 
+    def kept(self, ends: list[tuple[int, int]]) -> None:
+        """Called by the thread of checkpoints: one has all that the logs have before these offsets (ids, offsets)."""
+
     def fenced(self, reason: str) -> None:
         """Another process owns the node: refuse publishes, stop delivering, end. Called once, and nothing after it."""
 
@@ -346,7 +349,14 @@ class Checkpointer:
         self.newest, self.size, self.put_time = self.whole.head.number, len(data), int(time.time())
         self.shipper.bytes += len(data)
         self.note_unneeded()
+        self.shipper.logs.kept([(log.id, log.frames[-1].end) for commit, _ in commits for log in commit.logs
+                                if log.frames and not log.dropped])
         return True
+
+    def parts(self, log_id: int, segment: int) -> list[Frames]:
+        """What a checkpoint has of a segment. For any thread."""
+        log = self.whole.logs.get(log_id)
+        return [part for part in [*log.frames] if part.segment == segment] if log is not None else []
 
     def make(self) -> bytes:
         """Packs, and encodes. Raises BucketError; then nothing has changed."""

@@ -105,6 +105,12 @@ class Bucket:
         inner.on_error = self.on_error
         return inner
 
+    def patient(self, seconds: float) -> Bucket:
+        """The same objects, with another patience."""
+        same = self.below("")
+        same.uri, same.folder, same.patience = self.uri, self.folder, seconds
+        return same
+
     def create(self, name: str, data: bytes, patience: float | None = None) -> bytes | None:
         """Creates an object, for certain. Returns None if it is there with this data, by this or an earlier attempt;
         else the data that is there.

@@ -1,4 +1,4 @@
-"""Becoming the owner of a node: reading its chain, claiming the next number, restoring its logs.
+"""Becoming the owner of a node: reading its chain, and claiming the next number.
 
 A claim is a commit with a new writer id and the next epoch. It holds if nobody else created its number, and if no
 checkpoint is newer than the one from which the chain was read. Before it is tried, `bucket.json` has it, durably: so a
@@ -11,15 +11,14 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from nsqc.bucket.checkpoint import Head, LogMap, Map, OtherChainError
-from nsqc.bucket.commit import Commit, Frames, Records, commit_name, decode_commit, encode_commit
-from nsqc.bucket.reading import STARTS, follow, newest_checkpoint, read_chain, read_frames
+from nsqc.bucket.checkpoint import Head, Map, OtherChainError
+from nsqc.bucket.commit import Commit, commit_name, decode_commit, encode_commit
+from nsqc.bucket.reading import STARTS, follow, newest_checkpoint, read_chain
 from nsqc.bucket.store import Bucket, BucketError, Missing, probe
 from nsqc.store.files import read_file, replace_file
 from nsqc.wire.outside import Decoder, JSONError
@@ -27,7 +26,6 @@ from nsqc.wire.outside import Decoder, JSONError
 JOURNAL = "bucket.json"         # in the data path
 WATCH_SECONDS = 25.0            # two and a half of an idle node's commits
 LOOK_SECONDS = 1.0
-FETCHES = 8                     # extents fetched at once, of up to 16 MiB each
 
 
 class RefusedError(BucketError):
@@ -185,56 +183,3 @@ def host_of(head: Head) -> str:
 
 def time_text(head: Head) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(head.time_ns / 1e9))
-
-
-# ====================================================================== restoring
-
-
-class Local(NamedTuple):
-    """What the disk has of a log."""
-
-    end: int = 0                # offset after its last message
-    journal: int = 0            # number of the last frame of its cursors' journal
-
-
-class Sink(Protocol):
-    """Writes logs: the same segments, with offsets of new messages from `reserved` on. Called from several threads, but
-    for each log from one."""
-
-    def begin(self, log_id: int, log: LogMap) -> Local | None:
-        """The disk may have less than the bucket, or nothing: what it lacks follows. None: the log was removed here, or
-        replaced by another one."""
-
-    def frames(self, log_id: int, part: Frames, data: bytes) -> None:
-        """Checked frames, in order. The first ones may begin with messages that the disk has."""
-
-    def cursors(self, log_id: int, records: list[Records]) -> None:
-        """Newer than the disk's: a state, and what follows it."""
-
-    def end(self, log_id: int) -> None: ...
-
-    def finish(self, head: Head) -> None:
-        """Metadata, and topics whose next log continues at an offset. All logs are there."""
-
-
-def restore(owned: Owned, sink: Sink) -> None:
-    """Gives the disk what it lacks. For files of the node's own as for an empty disk: per log and journal, the higher
-    sequence counts. Raises BucketError; what the sink has is then incomplete, and a next call completes it."""
-    bucket = owned.bucket
-
-    def one(item: tuple[int, LogMap]) -> None:
-        log_id, log = item
-        local = sink.begin(log_id, log)
-        if local is None:
-            return
-        for part in log.frames:
-            if part.end > local.end:
-                sink.frames(log_id, part, read_frames(bucket, part))
-        if log.cursors and log.cursors[-1].last > local.journal:
-            sink.cursors(log_id, log.cursors)
-        sink.end(log_id)
-
-    with ThreadPoolExecutor(FETCHES) as threads:
-        for _ in threads.map(one, owned.whole.logs.items()):
-            pass
-    sink.finish(owned.whole.head)

@@ -17,13 +17,14 @@ from nsqc.broker.health import WritableProbe
 from nsqc.broker.stats import MemoryWatch
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.publish import PublishPipeline
-from nsqc.httpd.reply import ApiError, Handler, Request, Stream, read_arguments
-from nsqc.httpd.site import Resolve, Site
+from nsqc.httpd.reply import ApiError, Handler, Readers, Request, Result, Stream, read_arguments
+from nsqc.httpd.site import READERS, Resolve, Site
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.net.listener import ConnectionLimits, Listeners
 from nsqc.options.declared import Options, Settings
 from nsqc.options.rules import ChannelRules, TopicRules
+from nsqc.store.log.names import RemoteError
 from nsqc.wire.parser import is_valid_name
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from nsqc.metrics.durations import Durations
     from nsqc.net.tls import CertificateDate
     from nsqc.store.disk.manager import Syncer
-    from nsqc.store.log.manager import Logs
+    from nsqc.store.log.manager import History, Logs
     from nsqc.store.log.topiclog import TopicLog
 
 
@@ -47,6 +48,7 @@ MOST_RULES = 64 * 1024      # bytes of the body of a rule
 MOST_TABLES = 1024 * 1024   # of all tables of rules
 # Pages of messages built at once; each takes up to a few MiB.
 _PEEKS = 4
+_FETCHES = 100      # of segments for one call
 
 
 class NodeInfo(TypedDict):
@@ -89,6 +91,29 @@ class Watched(NamedTuple):
     bucket: Callable[[], BucketState | None] = lambda: None
 
 
+class LogReaders(Readers):
+    """Also fetches segments that only the bucket has."""
+
+    def __init__(self, threads: Executor, most: int, history: History | None) -> None:
+        """history: None: there is no bucket."""
+        super().__init__(threads, most)
+        self._history = history
+
+    async def run(self, call: Callable[[], Result]) -> Result:
+        """Raises ApiError if a segment cannot be fetched."""
+        for _ in range(_FETCHES):
+            try:
+                return await super().run(call)
+            except RemoteError as error:
+                if self._history is None:
+                    raise ApiError(503, f"FAILED - {error.strerror}") from None
+                try:
+                    await self._history.fetched(error.folder, error.segment)
+                except OSError as why:
+                    raise ApiError(503, f"FAILED - the bucket: {why}") from None
+        raise ApiError(503, "FAILED - --bucket-cache-bytes is too small for this many readers")
+
+
 class App(Site):
     """Shared by all HTTP listeners of a daemon."""
 
@@ -98,9 +123,10 @@ class App(Site):
                  sessions: Sessions, info: NodeInfo, start_time: float, threads: Executor, resolve: Resolve,
                  limits: ConnectionLimits,
                  listeners: Listeners, writable: WritableProbe, drain: Drain, slow: SlowLoop, watched: Watched,
-                 gate: Gate) -> None:
+                 gate: Gate, history: History | None) -> None:
         super().__init__(log=log, resolve=resolve, threads=threads,
                          header_timeout=settings.now.http_header_timeout, slow=slow, gate=gate)
+        self.readers = LogReaders(threads, READERS, history)
         self.broker = broker
         self.unread = broker.slicer.unread
         self.settings = settings

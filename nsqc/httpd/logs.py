@@ -22,7 +22,7 @@ from nsqc.options.places import BEGINNING, END, MOST, Place, moment_of, parse_pl
 from nsqc.options.places import number_of as number_of_text
 from nsqc.store.files import folder_key, rest
 from nsqc.store.log import reading
-from nsqc.store.log.names import Segment, segment_path
+from nsqc.store.log.names import FRAMES_AT, RemoteError, Segment, frames_path
 from nsqc.store.log.reading import Run
 from nsqc.store.work import Slicer
 
@@ -150,7 +150,7 @@ def _at_once(wanted: Wanted) -> int:
 def _found(folder: str, segment: Segment, file: int, run: Run, wanted: Wanted) -> Found:
     place = _place(file)
     length = run.lines if wanted.as_lines else run.end - run.start
-    path = segment_path(folder, segment[0])
+    path = frames_path(folder, segment)
     if length > SHORT_BYTES:
         return Found(run, place, b"", Lines(path, place, segment, run) if wanted.as_lines else Frames(path, place, run))
     if wanted.as_lines:
@@ -184,6 +184,8 @@ def offset_in_segment(folder: str, segment: Segment, time_ns: int) -> int:
 def _timestamp(folder: str, segment: Segment | None, position: int, offset: int) -> int | None:
     if segment is None:
         return None
+    if segment.is_remote:
+        return segment.made_ns      # about: not worth fetching it
     with suppress(FileNotFoundError), opened(folder, segment) as file:
         return reading.time_of(file, segment, max(offset, segment[0]), position)
     return None
@@ -191,10 +193,18 @@ def _timestamp(folder: str, segment: Segment | None, position: int, offset: int)
 
 @contextmanager
 def opened(folder: str, segment: Segment) -> Iterator[int]:
-    """A descriptor of a segment, for a with block. Raises OSError."""
-    # Non-blocking: the name may belong to something other than a file.
-    file = os.open(segment_path(folder, segment[0]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    """A descriptor of a segment, for a with block. Raises RemoteError if its frames have to be fetched first, and
+    OSError."""
     try:
+        # Non-blocking: the name may belong to something other than a file.
+        file = os.open(frames_path(folder, segment), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        if segment.is_remote:
+            raise RemoteError(folder, segment) from None
+        raise
+    try:
+        if not segment.is_remote and os.fstat(file).st_size == FRAMES_AT < segment.position:
+            raise FileNotFoundError(errno.ENOENT, "the segment has become remote", folder)
         yield file
     finally:
         os.close(file)

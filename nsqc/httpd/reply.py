@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # A worker thread makes each piece, and without TLS also sends it, straight to the socket. An answer to a client that
 # does not read takes one piece and no thread.
 
-_Result = TypeVar("_Result")
+Result = TypeVar("Result")
 
 # A TLS transport buffers this much, and gets it in one piece; others pass all bytes on at once.
 _TLS_BUFFER_BYTES = 64 * 1024
@@ -195,7 +195,7 @@ class Readers:
         # Held during long work, which calls run() for each part: short work runs in between.
         self.long = asyncio.Lock()
 
-    async def run(self, call: Callable[[], _Result]) -> _Result:
+    async def run(self, call: Callable[[], Result]) -> Result:
         """Runs a call on a thread, in order of arrival."""
         async with self._free:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)

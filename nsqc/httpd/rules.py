@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from nsqc.httpd.app import MOST_RULES, MOST_TABLES, App
 from nsqc.httpd.reply import ApiError, Request, check_publish, read_whole
-from nsqc.options.declared import RuleTable, RuleValue
+from nsqc.options.declared import RuleTable, RuleValue, needs_bucket
 from nsqc.options.rule_tables import BY_KEY, LIMIT_FLAGS, Scope, json_value
 from nsqc.options.rules import (
     KEYS,
@@ -89,8 +89,8 @@ async def put_rules(app: App, request: Request) -> Json:
     if not app.rules.scope.can_have(name):
         raise ApiError(400, f"topic = {name.decode()}: ephemeral topics are always kept in memory")
     changes = _changes(app.rules, request)
-    if changes.get("sync") == "bucket" and not app.settings.now.bucket:
-        raise ApiError(400, "sync = bucket: this node has no --bucket")
+    if not app.settings.now.bucket and (fault := needs_bucket(changes)):
+        raise ApiError(400, fault)
     if changes.keys() & LIMIT_FLAGS.keys():
         ways = ways_from(name, app.channel_rules.of_topic(name, app.rules.after(name, changes)))
         _check_ways(app, request, name, list(ways))

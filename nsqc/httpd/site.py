@@ -143,7 +143,7 @@ class Untaken:
 # ====================================================================== site
 
 # Threads that may read files for clients at once; a daemon's pool has more.
-_READERS = 2
+READERS = 2
 
 Resolve = Callable[["Request"], "Route"]
 
@@ -165,7 +165,7 @@ class Site:
         self.publishes = KnownPublishes()
         self.header_timeout = header_timeout    # nanoseconds for a head, and for the first request
         self.profiling = False                  # /debug/pprof/profile is running
-        self.readers = Readers(threads, _READERS)
+        self.readers = Readers(threads, READERS)
         self.servers: list[Server] = []
         self.dates = Dates()
         self.share = Share(REQUESTS_S, "requests")

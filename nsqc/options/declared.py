@@ -5,7 +5,7 @@ Attribute names are nsqd's flag names with underscores. Durations are nanosecond
 
 import socket
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -280,6 +280,9 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     log_retain_bytes: Annotated[int, flag(
         Kind.INT, LOGS, "maximum size of a log and how much history it keeps, bytes; 0: unlimited, no "
         "history", least=0, most=LARGEST, own=True, live=True)] = 0
+    log_retain_local_bytes: Annotated[int, flag(
+        Kind.INT, LOGS, "with --bucket, how much of a log this disk keeps, bytes: older segments are in the bucket "
+        "only; 0: unlimited", least=0, most=LARGEST, own=True, live=True)] = 0
     log_overflow: Annotated[str, flag(
         Kind.OVERFLOW, LOGS, "what happens at a limit of a topic or its channels: publishes are refused, the oldest "
         "messages are dropped, or moved to the dead-letter topic", own=True, live=True)] = "refuse"
@@ -296,8 +299,12 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.BOOL, LOGS, "take over from an owner that did not stop without watching whether it is alive: for "
         "orchestrators that run one instance per name", own=True)] = False
     bucket_timeout: Annotated[int, flag(
-        Kind.DURATION, LOGS, "how long a publish with sync = bucket waits for the bucket before it fails", least=MS,
+        Kind.DURATION, LOGS, "how long a publish with sync = bucket, or a reader of history that is only there, waits "
+        "for the bucket before it fails", least=MS,
         own=True, live=True)] = 10 * S
+    bucket_cache_bytes: Annotated[int, flag(
+        Kind.INT, LOGS, "room on this disk for history that is fetched from the bucket while somebody reads it, bytes; "
+        "at least one segment is there", least=0, most=LARGEST, own=True)] = 1 << 30
     # The [topics."GLOB"] and [channels."TOPIC/CHANNEL"] tables of the config file, in its order.
     topics: tuple[TopicTable, ...] = ()
     channels: tuple[ChannelTable, ...] = ()
@@ -434,11 +441,14 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         if self.node_name in ("probe", "cluster") or self.node_name.strip(NAME_LETTERS):
             yield "node_name", (f"--node-name must have letters, digits, `.`, `_` and `-` only, and be neither probe "
                                 f"nor cluster, not {self.node_name!r}")
-        for table in self.topics:
-            if table.values.get("sync") == "bucket" and not self.bucket:
-                yield "topics", f"{table.title}: sync = bucket needs --bucket"
-        if self.log_sync == "bucket" and not self.bucket:
-            yield "log_sync", "--log-sync=bucket needs --bucket"
+        if not self.bucket:
+            for table in self.topics:
+                if fault := needs_bucket(table.values):
+                    yield "topics", f"{table.title}: {fault}"
+            if self.log_sync == "bucket":
+                yield "log_sync", "--log-sync=bucket needs --bucket"
+            if self.log_retain_local_bytes:
+                yield "log_retain_local_bytes", "--log-retain-local-bytes needs --bucket"
         yield from OptionSet.faults(self)
 
     def settled(self) -> Self:
@@ -527,7 +537,15 @@ FLAGS, KEYS = SERVE.flags, SERVE.keys
 
 # Keys of a topic's rule to the attributes with their defaults.
 RULE_KEYS = {"storage": "topic_storage", "sync": "log_sync", "retain_time": "log_retain_time",
-             "retain_bytes": "log_retain_bytes", "overflow": "log_overflow"}
+             "retain_bytes": "log_retain_bytes", "retain_local_bytes": "log_retain_local_bytes",
+             "overflow": "log_overflow"}
+
+
+def needs_bucket(rule: Mapping[str, object]) -> str:
+    """Why values of a topic's rule need a bucket; empty: they do not."""
+    if rule.get("sync") == "bucket":
+        return "sync = bucket needs --bucket"
+    return "retain_local_bytes needs --bucket" if rule.get("retain_local_bytes") else ""
 
 
 class OptionError(ValueError):

@@ -463,12 +463,14 @@ FROM_NAME = "ephemeral"
 
 class TopicRule(Limits, frozen=True, gc=False, kw_only=True):
     """How a topic is stored, and how much and how long. storage: memory or log. For logs, sync: write, fsync or bucket;
-    retain_time in nanoseconds; retain_bytes: 0 means no limit. dedupe, dedupe_ids: see nsqc.options.rules."""
+    retain_time in nanoseconds; retain_bytes, retain_local_bytes: 0 means no limit. dedupe, dedupe_ids: see
+    nsqc.options.rules."""
 
     storage: str
     sync: str
     retain_time: int
     retain_bytes: int
+    retain_local_bytes: int
     dedupe: int = 0
     dedupe_ids: int = MOST_IDS
 

@@ -186,6 +186,8 @@ RULES = (
     Option("retain-time", "how long a log keeps messages that all channels have finished; 0: no limit", Kind.TEXT, "",
            rule.GROUP, metavar="DURATION"),
     Option("retain-bytes", "how large a log may become; 0: no limit", Kind.SIZE, None, rule.GROUP, least=0),
+    Option("retain-local-bytes", "with a bucket, how much of a log the node's disk keeps; 0: no limit", Kind.SIZE, None,
+           rule.GROUP, least=0),
     *(rule.option_of(key, declared) for key, declared in LIMIT_FLAGS.items()),
     *(rule.option_of(key, declared) for key, declared in TOPIC_FLAGS.items()),
 )

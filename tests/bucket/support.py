@@ -8,11 +8,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from nsqc.bucket.checkpoint import Head, LogMap, Map
+from nsqc.bucket.checkpoint import LogMap, Map
 from nsqc.bucket.commit import Frames, LogNews, Records
+from nsqc.bucket.reading import read_frames
 from nsqc.bucket.ship import News
 from nsqc.bucket.store import Bucket, Entry, Exists, Missing, Store, Unclear
-from nsqc.bucket.takeover import Journal, Local, Owned, take_over
+from nsqc.bucket.takeover import Journal, Owned, take_over
 from nsqc.store.log.reading import LogBlock
 from nsqc.store.message import GuidFactory
 from tests.compiled.logs import Collector
@@ -108,6 +109,9 @@ class MemoryLogs:
                     self.ends[log.id] = log.frames[-1].end
             self.changed.notify_all()
 
+    def kept(self, ends: list[tuple[int, int]]) -> None:
+        pass
+
     def fenced(self, reason: str) -> None:
         with self.changed:
             self.reason = reason
@@ -121,32 +125,20 @@ class MemoryLogs:
 
 
 class Collected:
-    """A sink: the messages of each log."""
+    """What a bucket has of a node: the messages of each log, by offset, and its journal."""
 
-    def __init__(self, local: dict[int, Local] | None = None) -> None:
-        self.local = local or {}
+    def __init__(self, owned: Owned) -> None:
         self.logs: dict[int, dict[int, bytes]] = {}
-        self.journals: dict[int, list[bytes]] = {}
-        self.topics: dict[int, str] = {}
-        self.head: Head | None = None
-
-    def begin(self, log_id: int, log: LogMap) -> Local:
-        self.logs[log_id], self.journals[log_id], self.topics[log_id] = {}, [], log.topic
-        return self.local.get(log_id, Local())
-
-    def frames(self, log_id: int, part: Frames, data: bytes) -> None:
-        for offset, _, _, body, _ in LogBlock(data, len(data), part.salt, part.position, part.first, part.end):
-            assert offset not in self.logs[log_id]
-            self.logs[log_id][offset] = body
-
-    def cursors(self, log_id: int, records: list[Records]) -> None:
-        self.journals[log_id] += [some.data for some in records]
-
-    def end(self, log_id: int) -> None:
-        pass
-
-    def finish(self, head: Head) -> None:
-        self.head = head
+        self.journals = {log_id: [some.data for some in log.cursors] for log_id, log in owned.whole.logs.items()}
+        self.topics = {log_id: log.topic for log_id, log in owned.whole.logs.items()}
+        self.head = owned.whole.head
+        for log_id, log in owned.whole.logs.items():
+            found = self.logs[log_id] = {}
+            for part in log.frames:
+                data = read_frames(owned.bucket, part)
+                for offset, _, _, body, _ in LogBlock(data, len(data), part.salt, part.position, part.first, part.end):
+                    assert offset not in found
+                    found[offset] = body
 
 
 # ====================================================================== stores

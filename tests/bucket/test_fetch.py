@@ -1,77 +1,256 @@
-"""Fetched history is read like a local segment, and takes no more room than allowed."""
+"""History that is only in the bucket: left there by a takeover or by retain_local_bytes, and fetched while it is read."""
 
+import json
 import os
-from concurrent.futures import ThreadPoolExecutor
+import random
+import shutil
+import threading
+import time
+from contextlib import suppress
 
 import pytest
 
-from nsqc.bucket.fetch import Cache
-from nsqc.bucket.reading import read_chain
-from nsqc.bucket.ship import Shipper
-from nsqc.bucket.store import Missing
+from nsqc.bucket.fetch import fetch_frames
+from nsqc.bucket.reading import NodeReader
+from nsqc.bucket.store import BucketError, open_bucket
+from nsqc.store.log.names import Segment
 from nsqc.store.log.reading import find_run, records
-from tests.bucket.support import Log, Machine, MemoryLogs, MemoryStore
-from tests.bucket.test_ship import bodies, publish
+from tests.bucket.s3 import Server
+from tests.bucket.test_daemon import FORCE, NODE, lines_of, lose, shipped
+from tests.support.daemon import Daemon, batch, wait_until
+
+SEGMENT = 20_000                # bytes of frames, about
+HISTORY = ("--log-retain-time=1h", f"--max-bytes-per-file={SEGMENT}")
+HEADER = 4096                   # bytes of a segment's file without frames
+BODIES = [b"%d " % number + bytes([97 + number % 26]) * (number % 700) for number in range(600)]
 
 
 @pytest.fixture
-def shipped(tmp_path):
-    """(the node's bucket, four extents of ten messages)."""
-    store = MemoryStore()
-    log = Log(7, "orders")
-    logs = MemoryLogs(log)
-    machine = Machine(store, tmp_path, "one")
-    shipper = Shipper(machine.take_over(), logs, linger=0.0, idle=3600)
-    shipper.start()
-    for _ in range(4):
-        publish(shipper, log, 10)
-        assert logs.wait(log)
-    extents = [*read_chain(machine.root.below("nsqd-1"), machine.root.get("cluster").decode())[0].extents()]
-    assert len(extents) == 4
-    yield machine.root.below("nsqd-1"), extents
-    shipper.stop(60)
+def machine(daemon, tmp_path):
+    """machine(*flags) -> a daemon on an empty disk, with the node's bucket."""
+    def start(*flags: str, **more) -> Daemon:
+        return daemon(f"--bucket=file://{tmp_path}/bucket", NODE, FORCE, "--topic-storage=log", "--bucket-linger=20ms",
+                      *HISTORY, *flags, **more)
+
+    return start
 
 
-def test_a_fetched_extent_is_read_like_a_segment(shipped, tmp_path):
-    node, extents = shipped
-    cache = Cache(node, str(tmp_path / "cache"), 1 << 20)
-    for part, following in zip(extents, [*extents[1:], None], strict=True):
-        descriptor = cache.open(part, following)
-        bounds = (part.first, part.end, part.position + part.length, part.salt)
-        run = find_run(descriptor, bounds, part.first + 3, part.position, 5, 1 << 20, False)
-        assert (run.first, run.next) == (part.first + 3, part.first + 8)
-        first, end, _, lines = records(descriptor, bounds, part.first, part.position, part.end, 1 << 20, True)
-        assert (first, end) == (part.first, part.end) and all(body in lines for body in bodies(part.first, 10))
-        os.close(descriptor)
-    cache.close()
-    assert os.listdir(tmp_path / "cache") == []
+def fill(node: Daemon) -> None:
+    """A topic with history, and a channel that has seen nothing of it."""
+    node.post("/topic/create?topic=orders")
+    node.post("/channel/create?topic=orders&channel=billing")
+    for at in range(0, len(BODIES), 20):
+        node.post("/mpub?topic=orders&binary=true", batch(*BODIES[at:at + 20]))
 
 
-def test_the_folder_is_bounded_and_open_files_stay_readable(shipped, tmp_path):
-    node, extents = shipped
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache/earlier.frames").write_bytes(b"of an earlier process")
-    cache = Cache(node, str(tmp_path / "cache"), extents[0].length)
-    first = cache.open(extents[0])
-    with ThreadPoolExecutor(4) as threads:
-        for descriptor in threads.map(cache.open, extents * 20):
-            os.close(descriptor)
-    os.close(cache.open(extents[3]))
-    assert len(os.listdir(tmp_path / "cache")) == 1
-    part = extents[0]
-    assert find_run(first, (part.first, part.end, part.position + part.length, part.salt), 0, part.position, 10, 1 << 20,
-                    False).next == 10
-    os.close(first)
-    cache.close()
+def files(node: Daemon, suffix: str) -> list[int]:
+    """Sizes of the files in the folder of the log."""
+    found = []
+    for path in (node.data_path / "orders.log").glob(f"*{suffix}"):
+        with suppress(FileNotFoundError):
+            found.append(path.stat().st_size)
+    return found
 
 
-def test_an_extent_that_is_gone_may_come_back(shipped, tmp_path):
-    node, extents = shipped
-    cache = Cache(node, str(tmp_path / "cache"), 1 << 20)
-    data = node.get(extents[0].object)
-    node.delete(extents[0].object)
-    with pytest.raises(Missing):
-        cache.open(extents[0])
-    node.create(extents[0].object, data)
-    os.close(cache.open(extents[0]))
-    cache.close()
+def local_bytes(node: Daemon) -> int:
+    return sum(size for size in files(node, ".log") if size > HEADER)
+
+
+def segments(node: Daemon) -> int:
+    return json.loads(node.http("GET", "/topic/log?topic=orders")[1])["segments"]
+
+
+def bodies_of(node: Daemon) -> list[bytes]:
+    return [line["body"].encode() for line in lines_of(node, "orders")]
+
+
+def consumed(node: Daemon, count: int) -> list[bytes]:
+    consumer = node.connect().sub("orders", "billing", 200)
+    return [message.body for message in consumer.messages(count, finish=True)]
+
+
+def is_sound(node: Daemon) -> None:
+    """No reader has found a message damaged or missing."""
+    state = json.loads(node.http("GET", "/topic/log?topic=orders")[1])
+    assert (state["damaged"], state["missing"]) == (0, 0)
+    assert "damaged" not in node.log
+
+
+def test_a_takeover_leaves_history_in_the_bucket(machine, tmp_path):
+    one = machine()
+    fill(one)
+    shipped(open_bucket(f"file://{tmp_path}/bucket"), "orders", len(BODIES))
+    times = [line["timestamp"] for line in lines_of(one, "orders")]
+    lose(one)
+    two = machine()
+    assert {*files(two, ".log")} == {HEADER} and segments(two) == len(files(two, ".log"))
+    state = json.loads(two.http("GET", "/topic/log?topic=orders")[1])
+    assert (state["first_offset"], state["bytes"] > sum(map(len, BODIES))) == (0, True)
+    assert files(two, ".fetched") == []
+    two.publish("orders", b"new")
+    # A time, an offset, a channel that is behind, and one that seeks.
+    found = json.loads(two.http("GET", f"/topic/read?topic=orders&time={times[300]}&max_messages=1")[1])
+    assert found["timestamp"] == times[300] and len(files(two, ".fetched")) in (1, 2)
+    assert bodies_of(two) == [*BODIES, b"new"]
+    assert consumed(two, len(BODIES) + 1) == [*BODIES, b"new"]
+    wait_until(lambda: two.channel("orders", "billing")["depth"] == 0)
+    two.post("/channel/seek?topic=orders&channel=billing&to=offset&offset=100")
+    assert consumed(two, len(BODIES) - 99) == [*BODIES[100:], b"new"]
+    is_sound(two)
+    assert two.stop() == 0
+    two.start()
+    assert files(two, ".fetched") == [] and bodies_of(two) == [*BODIES, b"new"]
+
+
+def test_a_disk_keeps_no_more_than_its_rule_says(machine):
+    node = machine()
+    fill(node)
+    count, everything = segments(node), local_bytes(node)
+    assert node.http("PUT", "/topic/rules?topic=orders", b'{"retain_local_bytes": 60000}')[0] == 200
+    time.sleep(1)
+    assert local_bytes(node) == everything          # no checkpoint has it yet
+    node.restart()
+    wait_until(lambda: local_bytes(node) <= 60_000 + SEGMENT)
+    assert segments(node) == count and local_bytes(node) > 60_000 - 2 * SEGMENT
+    assert bodies_of(node) == BODIES and consumed(node, len(BODIES)) == BODIES
+    # The rule of the whole log still applies.
+    assert node.http("PUT", "/topic/rules?topic=orders", b'{"retain_time": "1ms"}')[0] == 200
+    wait_until(lambda: segments(node) == 1)
+    wait_until(lambda: len(files(node, ".log")) == 1)
+    node.publish("orders", b"new")
+    node.kill()
+    node.start()
+    assert json.loads(node.http("GET", "/topic/read?topic=orders")[1].splitlines()[-1])["body"] == "new"
+    is_sound(node)
+
+
+def test_a_rule_of_the_disk_needs_a_bucket(daemon):
+    with pytest.raises(AssertionError, match="--log-retain-local-bytes needs --bucket"):
+        daemon("--log-retain-local-bytes=1000")
+    node = daemon()
+    status, text = node.http("PUT", "/topic/rules?topic=orders", b'{"retain_local_bytes": 1000}')
+    assert (status, b"retain_local_bytes needs --bucket" in text) == (400, True)
+
+
+def test_fetched_history_takes_no_more_room_than_allowed(machine, tmp_path):
+    one = machine()
+    fill(one)
+    for channel in "mail", "audit":
+        one.post(f"/channel/create?topic=orders&channel={channel}")
+        one.post(f"/channel/seek?topic=orders&channel={channel}&to=beginning")
+    assert one.stop() == 0
+    shutil.rmtree(one.data_path)
+    two = machine(f"--bucket-cache-bytes={3 * SEGMENT}")
+    largest, ended = [0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.001):
+            largest[0] = max(largest[0], sum(files(two, ".fetched")))
+
+    def consume(channel: str) -> None:
+        consumer = two.connect().sub("orders", channel, 50)
+        assert [message.body for message in consumer.messages(len(BODIES), finish=True)] == BODIES
+
+    threads = [threading.Thread(target=consume, args=(channel,)) for channel in ("billing", "mail", "audit")]
+    watching = threading.Thread(target=watch)
+    for thread in (*threads, watching):
+        thread.start()
+    assert bodies_of(two) == BODIES
+    for thread in threads:
+        thread.join()
+    ended.set()
+    watching.join()
+    assert 0 < largest[0] <= 3 * SEGMENT + 1000
+    assert all(two.channel("orders", channel)["depth"] == 0 for channel in ("billing", "mail", "audit"))
+    is_sound(two)
+
+
+def test_readers_of_history_wait_for_a_bucket_that_is_gone(machine, tmp_path):
+    one = machine()
+    fill(one)
+    assert one.stop() == 0
+    shutil.rmtree(one.data_path)
+    two = machine("--bucket-timeout=1s")
+    (tmp_path / "bucket").rename(tmp_path / "away")
+    (tmp_path / "bucket").write_text("not a folder")
+    consumer = two.connect().sub("orders", "billing", 200)
+    status, text = two.http("GET", "/topic/read?topic=orders&offset=0")
+    assert (status, b"bucket" in text) == (503, True)
+    wait_until(lambda: "LOG(orders): failed to read at offset 0 - " in two.log)
+    # What is new goes on.
+    two.post("/channel/create?topic=orders&channel=tail")
+    two.publish("orders", b"new")
+    assert [message.body for message in two.connect().sub("orders", "tail", 1).messages(1, finish=True)] == [b"new"]
+    (tmp_path / "bucket").unlink()
+    (tmp_path / "away").rename(tmp_path / "bucket")
+    assert [message.body for message in consumer.messages(len(BODIES) + 1, finish=True)] == [*BODIES, b"new"]
+    assert bodies_of(two) == [*BODIES, b"new"]
+    is_sound(two)
+
+
+def test_a_daemon_without_its_bucket_says_what_it_lacks(machine, daemon, tmp_path):
+    one = machine()
+    fill(one)
+    assert one.stop() == 0
+    shutil.rmtree(one.data_path)
+    two = machine()
+    assert two.stop() == 0
+    two.flags = ("--topic-storage=log", *HISTORY)
+    two.start()
+    assert f"only the bucket has {len(BODIES)} of its messages" in two.log
+    status, text = two.http("GET", "/topic/read?topic=orders&offset=0")
+    assert (status, b"--bucket" in text) == (503, True)
+    two.connect().sub("orders", "billing", 200)
+    wait_until(lambda: "failed to read at offset 0 - only the bucket" in two.log)
+    assert two.channel("orders", "billing")["depth"] == len(BODIES)
+
+
+def test_kills_while_history_is_fetched(daemon):
+    """From a store that fails now and then; each start continues where the channel was."""
+    server, chance = Server(), random.Random(1)
+    flags = ("--bucket=s3://acme/fetch", NODE, FORCE, "--topic-storage=log", "--bucket-linger=20ms", *HISTORY)
+    node = daemon(*flags, env={**os.environ, **server.environment()})
+    fill(node)
+    assert node.stop() == 0
+    shutil.rmtree(node.data_path)
+    node.data_path.mkdir()
+    node.start()
+    server.rate = 0.2
+    got: set[bytes] = set()
+    for _ in range(6):
+        consumer = node.connect().sub("orders", "billing", 20)
+        got.update(message.body for message in consumer.messages(chance.randrange(1, 60), finish=True))
+        node.kill()
+        node.start()
+    consumer = node.connect().sub("orders", "billing", 200)
+    wanted = {*BODIES}
+    while got < wanted:
+        got.update(message.body for message in consumer.messages(1, finish=True))
+    assert bodies_of(node) == BODIES
+    is_sound(node)
+    server.rate = 0.0
+    assert node.stop() == 0
+    server.close()
+
+
+def test_a_damaged_object_is_no_history(machine, tmp_path):
+    """Fetched frames are checked: damage is an error, not a gap, and leaves no file."""
+    one = machine()
+    fill(one)
+    assert one.stop() == 0
+    root = open_bucket(f"file://{tmp_path}/bucket")
+    ((_, log),) = NodeReader(root, "nsqd-1").logs("orders")
+    parts = [part for part in log.frames if part.segment == log.frames[0].segment]
+    path = str(tmp_path / "frames")
+    fetch_frames(root.below("nsqd-1"), parts, path)
+    segment = Segment(parts[0].first, parts[-1].end, parts[-1].position + parts[-1].length, parts[0].salt)
+    with open(path, "rb") as file:
+        assert find_run(file.fileno(), segment, 7, 0, 2, 1 << 20, False)[:2] == (7, 9)
+        assert BODIES[7] in records(file.fileno(), segment, 7, 0, 8, 1 << 20, False)[3]
+    target = tmp_path / "bucket/nsqd-1" / parts[0].object
+    data = bytearray(target.read_bytes())
+    data[parts[0].at + parts[0].length // 2] ^= 1
+    target.write_bytes(data)
+    with pytest.raises(BucketError, match=r"messages 0 to .* are damaged"):
+        fetch_frames(root.below("nsqd-1"), parts, path + ".again")
+    assert [name for name in os.listdir(tmp_path) if name.startswith("frames.")] == []

@@ -11,7 +11,7 @@ from nsqc.bucket.commit import commit_name
 from nsqc.bucket.reading import NodeReader, read_chain, read_range
 from nsqc.bucket.ship import Shipper
 from nsqc.bucket.store import Bucket, Exists, Gone, Missing, Unclear
-from nsqc.bucket.takeover import Claim, Journal, Local, RefusedError, restore
+from nsqc.bucket.takeover import Claim, Journal, RefusedError
 from tests.bucket.support import Collected, FaultyStore, Log, Machine, MemoryLogs, MemoryStore
 
 FAST = {"linger": 0.01, "idle": 0.2}
@@ -26,9 +26,7 @@ def publish(shipper: Shipper, log: Log, count: int, size: int = 20) -> None:
 
 
 def restored(machine: Machine) -> Collected:
-    sink = Collected()
-    restore(machine.take_over(), sink)
-    return sink
+    return Collected(machine.take_over())
 
 
 def wait_for(condition: object, seconds: float = 60.0) -> None:
@@ -218,8 +216,7 @@ def test_nothing_is_deleted_that_a_successor_relies_on(store, tmp_path):
     before = shipper.checkpoints.newest
     released.set()
     wait_for(lambda: len([newest for newest in rounds if newest > before]) > 2)
-    sink = Collected()
-    restore(owned, sink)
+    sink = Collected(owned)
     assert sink.logs[7] == dict(enumerate(bodies(0, log.end)))
     assert not shipper.stop(60)
 
@@ -237,22 +234,6 @@ def test_a_damaged_journal_is_refused(tmp_path):
     (tmp_path / "bucket.json").write_text('{"cluster": 1}')
     with pytest.raises(RefusedError, match=r"bucket\.json"):
         Journal.read(str(tmp_path))
-
-
-def test_only_what_the_disk_lacks_is_restored(store, tmp_path):
-    log = Log(7, "orders")
-    logs = MemoryLogs(log)
-    shipper = Shipper(Machine(store, tmp_path, "one").take_over(), logs, linger=0.01, idle=3600)
-    shipper.start()
-    for _ in range(6):
-        log.journal += 1
-        publish(shipper, log, 2)
-        assert logs.wait(log)
-    sink = Collected({7: Local(end=9, journal=4)})
-    restore(Machine(store, tmp_path, "two").take_over(), sink)
-    assert {*range(9, 12)} <= sink.logs[7].keys()
-    assert sink.journals[7] == [b"journal 6"]           # a state, which replaces all before it
-    shipper.stop(10)
 
 
 def test_checkpoints_replace_commits_and_objects(store, tmp_path):
@@ -333,8 +314,7 @@ def test_nothing_acknowledged_is_lost_on_a_store_that_fails(store, tmp_path, see
         log = Log(100 + round_, "orders")
         logs = MemoryLogs(log)
         owned = machine.take_over()
-        sink = Collected()
-        restore(owned, sink)
+        sink = Collected(owned)
         for log_id, messages in acknowledged.items():
             assert sink.logs[log_id] | messages == sink.logs[log_id]
         shipper = Shipper(owned, logs, linger=0.0, idle=0.02, checkpoint_commits=chance.choice((2, 5)), delete_after=0.05)

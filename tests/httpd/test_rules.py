@@ -10,9 +10,9 @@ import pytest
 from tests.support.daemon import Daemon, wait_until
 
 FILE = "nsqc.rules.json"
-DEFAULT = {"storage": "memory", "sync": "write", "retain_time": "0s", "retain_bytes": 0, "overflow": "refuse",
-           "message_ttl": "0s", "expired": "drop", "max_depth": 0, "max_bytes": 0, "dedupe": "0s", "dedupe_ids": 1_000_000,
-           "source": "default"}
+DEFAULT = {"storage": "memory", "sync": "write", "retain_time": "0s", "retain_bytes": 0, "retain_local_bytes": 0,
+           "overflow": "refuse", "message_ttl": "0s", "expired": "drop", "max_depth": 0, "max_bytes": 0, "dedupe": "0s",
+           "dedupe_ids": 1_000_000, "source": "default"}
 CONFIG = """\
 log_sync = "fsync"
 [topics."orders.*"]
@@ -224,8 +224,8 @@ def test_topics_that_have_no_rules(asked, query):
     ({"retain_bytes": 2**63}, "retain_bytes = 9223372036854775808 cannot be used"),
     (b'{"retain_bytes": 1%b}' % (5000 * b"0"), "the body cannot be used - Integer value out of range"),
     ({"sync": "fsync", "retain-time": 5}, "unknown key 'retain-time', did you mean retain_time?"),
-    ({"x" * 1000: 5}, f"unknown key {'x' * 64!r}, known are storage, sync, retain_time, retain_bytes, overflow, "
-     "message_ttl, expired, max_depth, max_bytes, dedupe, dedupe_ids"),
+    ({"x" * 1000: 5}, f"unknown key {'x' * 64!r}, known are storage, sync, retain_time, retain_bytes, "
+     "retain_local_bytes, overflow, message_ttl, expired, max_depth, max_bytes, dedupe, dedupe_ids"),
     ({"source": "me"}, "unknown key 'source'"),
     ({"sync": "y" * 1000}, 'sync = "yyy'),
     ([], "the body cannot be used - Expected `object`, got `array`"),

@@ -6,7 +6,7 @@ import {ask, toast} from "./dialog.js";
 
 // [group, {key: [words, unit]}]. Keys that are missing here are in a group of their own.
 const GROUPS = [
-  ["Storage", {storage: ["Messages are kept in"], sync: ["Publishes to a log are acknowledged after"], retain_time: ["Finished messages stay for"], retain_bytes: ["Size of the log, at most", "bytes"]}],
+  ["Storage", {storage: ["Messages are kept in"], sync: ["Publishes to a log are acknowledged after"], retain_time: ["Finished messages stay for"], retain_bytes: ["Size of the log, at most", "bytes"], retain_local_bytes: ["Of it on the node's disk, at most", "bytes"]}],
   ["Publish ids", {dedupe: ["Repeats are recognised for"], dedupe_ids: ["Ids remembered, at most", "ids"]}],
   ["Retries", {requeue_delay: ["Delay of a retry"], requeue_backoff: ["Growth of the delay", "times the one before"], requeue_max: ["Delay, at most"], requeue_on_disconnect: ["Retry when a consumer is lost"]}],
   ["Dead letters", {max_attempts: ["Attempts, at most", "deliveries of a message"], dead_letter: ["Dead-letter topic"]}],

@@ -25,8 +25,8 @@ SERVER_HEAD = """\
 NOUNS = {"nsqlookupd": "lookup server", "nsqadmin": "admin server"}
 TABLES = """\
 Storage of topics by name: the first table with a matching glob counts. A missing key has the value of
-the option: topic_storage, log_sync, log_retain_time, log_retain_bytes, log_overflow. PUT /topic/rules overrides these
-tables. [not in nsqd; changes on SIGHUP]
+the option: topic_storage, log_sync, log_retain_time, log_retain_bytes, log_retain_local_bytes, log_overflow.
+PUT /topic/rules overrides these tables. [not in nsqd; changes on SIGHUP]
 """
 
 

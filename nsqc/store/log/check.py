@@ -153,6 +153,8 @@ def time_of(log: Log, offset: int) -> int | None:
     """Publish time of a message or the next existing one, in ns since 1970; None: none. Raises OSError."""
     at = bisect_right(log.segments, offset, key=lambda segment: segment.end)
     for segment in log.segments[at:]:
+        if segment.is_remote:
+            return segment.made_ns      # about
         with open(segment_path(log.folder, segment.first), "rb", buffering=0) as file:
             found = reading.time_of(file.fileno(), segment, max(offset, segment.first), 0)
         if found is not None:
@@ -300,6 +302,8 @@ def check_head(path: str, log_id: int, first: int, known: dict[int, Segment]) ->
 def check_segment(folder: str, segment: Segment) -> tuple[int, list[Finding]]:
     """(sound records, findings) in its frames. Raises OSError."""
     path = segment_path(folder, segment.first)
+    if segment.is_remote:
+        return 0, [Finding(path, f"only the bucket has {plural(segment.end - segment.first, 'message')}", False)]
     records, _, damage = read_frames(path, segment)
     findings = [Finding(path, f"damaged at byte {at}: {lost_between(first, end)}") for at, first, end in damage]
     if segment.size > segment.position and not has_index(path, segment.salt):

@@ -71,6 +71,9 @@ cdef class Cursor(Journaled):
     cdef const char *_next_record(self, Spot **spot) noexcept
     cdef const char *_tail_record(self) noexcept
     cdef bint _read(self, Reader *reader, int64_t offset, int64_t want) noexcept
+    cdef bint _has_fetched(self, Reader *reader, int64_t index, int64_t offset) noexcept
+    cdef void _unreadable(self, int error, str why, int64_t offset) noexcept
+    cdef bint _is_remote(self, int64_t offset) noexcept
     cdef bint _was_read(self, Reader *reader) noexcept
     cdef void _step_over(self, int64_t next) noexcept
     cdef bint _is_gone(self, int64_t offset) noexcept

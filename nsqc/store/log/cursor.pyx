@@ -3,7 +3,8 @@
 cimport cython
 import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.errno cimport EAGAIN, ENOENT, ENOMEM
+from functools import partial
+from libc.errno cimport EAGAIN, ENODATA, ENOENT, ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memset
@@ -275,7 +276,10 @@ cdef class Cursor(Journaled):
         reader.block.c_folder = PyBytes_AS_STRING(self.log.c_folder)
         if not (reader.block.first == segment.first and reader.block.next == offset and reader.block.after):
             reader.block.after = self.log.position_before(index, offset)
+        if segment.remote and not self._has_fetched(reader, index, offset):
+            return False
         reader.block.first = segment.first
+        reader.block.remote = segment.remote
         reader.block.salt = segment.salt
         reader.block.limit = segment.position
         reader.block.end = segment.end
@@ -291,6 +295,36 @@ cdef class Cursor(Journaled):
             self.log.io.submit(&reader.block.job, self)
             return False
         return self._was_read(reader)
+
+    cdef bint _has_fetched(self, Reader *reader, int64_t index, int64_t offset) noexcept:
+        """Whether a remote segment is on the disk; else fetched() follows, as after a read by a thread."""
+        cdef int here = self.log.is_here(index, partial(self.fetched, reader is &self.ahead))
+        if here > 0:
+            return True
+        if here < 0:
+            self._unreadable(ENODATA, "only the bucket has these messages: start with --bucket", offset)
+            return False
+        reader.running = True
+        reader.block.offset = reader.block.begin = reader.block.next = offset
+        return False
+
+    def fetched(self, bint ahead, str why not None):
+        """why: it could not be fetched; empty: it was."""
+        cdef Reader *reader = &self.ahead if ahead else &self.again
+        reader.running = reader.stale = False
+        reader.block.begin = reader.block.next = -1
+        if self.owner is None:
+            return
+        if why:
+            self._unreadable(ENODATA, why, reader.block.offset)
+        else:
+            self.owner.on_readable()
+
+    cdef void _unreadable(self, int error, str why, int64_t offset) noexcept:
+        if error != self.read_error:
+            self.log.log.error("LOG(%s): failed to read at offset %d - %s", self.log.name, offset, why)
+        self.read_error = error
+        self.owner.on_unreadable()
 
     cdef void job_done(self, Job *job) noexcept:
         cdef Reader *reader = &self.ahead if job is &self.ahead.block.job else &self.again
@@ -312,19 +346,25 @@ cdef class Cursor(Journaled):
         if error:
             reader.block.after = 0
             reader.block.begin = reader.block.next = -1
+            if error == ENOENT and reader.block.remote:
+                self.log.was_fetched(reader.block.first)
+                return True
             if error == ENOENT and first < self.log.first_offset():
                 return True         # removed meanwhile
-            if error != self.read_error:
-                self.log.log.error("LOG(%s): failed to read at offset %d - %s", self.log.name, first,
-                                   os.strerror(error))
-            self.read_error = error
-            self.owner.on_unreadable()
+            self._unreadable(error, os.strerror(error), first)
             return False
+        if damaged and not reader.block.remote and self._is_remote(first):
+            reader.block.begin = reader.block.next = -1
+            return True             # its file was replaced by its header meanwhile
         self.read_error = 0
         if damaged and reader is &self.ahead:
             self._lost(first, damaged)
             self._step_over(first + damaged)
         return True
+
+    cdef bint _is_remote(self, int64_t offset) noexcept:
+        cdef int64_t index = segments_find(&self.log.segments, offset)
+        return index >= 0 and self.log.segments.items[index].remote
 
     cdef void _step_over(self, int64_t next) noexcept:
         """Moves to an offset, as if all messages before it were finished."""

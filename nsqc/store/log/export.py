@@ -37,7 +37,7 @@ from nsqc.store.log.check import (
     without,
 )
 from nsqc.store.log.manager import Progress, Ranges
-from nsqc.store.log.names import Segment, segment_path, topic_of
+from nsqc.store.log.names import RemoteError, Segment, segment_path, topic_of
 from nsqc.store.log.recovery import read_frames
 
 # ====================================================================== plan
@@ -70,6 +70,8 @@ class Sources:
         self.sound: Ranges = []
         self._bytes = 0
         for segment in log.segments:
+            if segment.is_remote:
+                raise RemoteError(log.folder, segment)
             _, size, damage = read_frames(segment_path(log.folder, segment.first), segment)
             self.sound += without([(segment.first, segment.end)], [(first, end) for _, first, end in damage])
             self._bytes += size

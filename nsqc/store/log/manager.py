@@ -15,7 +15,7 @@ from nsqc.loop.slow import promise
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
 from nsqc.store.log.cursor import Earlier
-from nsqc.store.log.names import GONE, SETTLED, left_of, left_path, split_folder
+from nsqc.store.log.names import GONE, SETTLED, Segment, left_of, left_path, split_folder
 from nsqc.store.log.recovery import Opened, enter, read_folder
 from nsqc.store.log.topiclog import TopicLog
 from nsqc.store.work import CommitSchedule
@@ -141,6 +141,23 @@ class Shipping(Protocol):
         """Calls call(0) once the bucket has all changes so far; or an errno, if that takes too long."""
 
 
+class History(Protocol):
+    """Fetches segments whose frames are in the bucket only."""
+
+    def fetch(self, folder: str, segment: Segment, call: Callable[[str], object]) -> bool:
+        """Whether a segment is there, and stays for a moment; else call(why) follows: "" once it is, or why it cannot
+        be fetched."""
+
+    async def fetched(self, folder: str, segment: Segment) -> None:
+        """Returns once a segment, which was not there, is. Raises OSError with the reason why it cannot be fetched."""
+
+    def forget(self, folder: str, first: int) -> None:
+        """Nobody needs a segment any more, or its file was removed."""
+
+    def offload(self, log: TopicLog, most_bytes: int) -> None:
+        """Has the disk keep no more than most_bytes of a log, as far as the bucket keeps the rest."""
+
+
 class Logs:
     """Opens the logs in a data path."""
 
@@ -258,6 +275,10 @@ class Logs:
         if opened.unlisted:
             self._log.warn("LOG(%s): the manifest is older than %d segments, which count: the daemon was killed, or "
                            "the folder is a copy from an earlier moment", topic, opened.unlisted)
+        remote = sum(segment.end - segment.first for segment in opened.segments if segment.is_remote)
+        if remote and self.shipping is None:
+            self._log.error("LOG(%s): only the bucket has %d of its messages: start with --bucket to read them", topic,
+                            remote)
         for segment in opened.segments:
             if segment.lost:
                 self._log.error("LOG(%s): %d messages before offset %d are gone, with their segments", topic,
@@ -272,11 +293,10 @@ class Logs:
             self._log.error("LOG(%s): %d messages from offset %d on are gone: channels have had them", topic,
                             opened.had, opened.next)
 
-    def segment_bytes(self, retain_bytes: int) -> int:
-        """Size of segments: retention removes whole segments, so a bounded log has several."""
-        if retain_bytes <= 0:
-            return self._max_bytes
-        return min(self._max_bytes, max(retain_bytes // LEAST_SEGMENTS, min(LEAST_SEGMENT, retain_bytes)))
+    def segment_bytes(self, *bounds: int) -> int:
+        """Size of segments: retention removes whole segments, so a bounded log has several. bounds: 0: none."""
+        return min([self._max_bytes, *(max(bound // LEAST_SEGMENTS, min(LEAST_SEGMENT, bound))
+                                       for bound in bounds if bound > 0)])
 
     def leave(self, log: TopicLog) -> None:
         """Prepares for the removal of a log: the topic's next log has another folder, and begins at 0."""

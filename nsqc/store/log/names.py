@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from typing import NamedTuple
@@ -14,7 +15,9 @@ GONE = ".gone"  # suffix of a folder that is being removed
 SEGMENT = re.compile(r"([0-9]{20})\.log")
 SUMMARY = re.compile(r"ids\.([0-9]{20})")  # of the publish ids of a sealed segment
 OTHER = re.compile(rf"manifest|cursors\.[0-9]{{6,13}}|{SUMMARY.pattern}")
-TEMPORARY = re.compile(rf"(next|manifest|cursors|{SUMMARY.pattern})\.tmp")
+TEMPORARY = re.compile(
+    rf"(next|remote|manifest|cursors|{SUMMARY.pattern})\.tmp|[0-9]{{20}}\.(log\.tmp|fetched(\.tmp)?)")
+FETCHED = ".fetched"  # suffix of the frames of a remote segment, beside its header
 # An empty file in the data path: the topic has switched from its log, and its next log continues the numbering here.
 LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")
 FRAMES_AT = 4096  # where the frames of a segment begin: see segment.pxd
@@ -37,11 +40,22 @@ class Segment(NamedTuple):
     size: int = 0  # of the file
     lost: int = 0  # records of missing segments before it
     damaged: int = 0  # its records that a scan found lost
+    made_ns: int = 0  # when it was begun, since 1970
+    is_remote: bool = False  # its frames are in the bucket only
 
     @property
     def bytes(self) -> int:
         """Of its frames."""
         return self.position - FRAMES_AT
+
+
+class RemoteError(OSError):
+    """The frames of a segment are in the bucket only, and have to be fetched."""
+
+    def __init__(self, folder: str, segment: Segment) -> None:
+        super().__init__(errno.ENODATA, "only the bucket has these messages: start with its --bucket to read them",
+                         segment_path(folder, segment.first))
+        self.folder, self.segment = folder, segment
 
 
 class Extent(NamedTuple):
@@ -79,6 +93,9 @@ class News(NamedTuple):
     first: int  # the first offset that retention has not removed
     reserved: int  # offsets below this one may have been used
     key: bytes  # of the hashes of publish ids; empty: none are remembered
+    time_ns: int  # no record is newer
+    due_ns: int  # no record of the newest segment is deferred for longer
+    dedupe_ns: int  # how long ids of publishes are remembered
 
 
 def split_folder(name: str) -> tuple[str, int]:
@@ -112,6 +129,11 @@ def folders_in(data_path: str) -> dict[str, str]:
 def segment_path(folder: str, first: int) -> str:
     """The file of the segment that begins with an offset."""
     return os.path.join(folder, f"{first:020}.log")
+
+
+def frames_path(folder: str, segment: Segment) -> str:
+    """The file with the frames of a segment; of a remote one it exists while they are fetched."""
+    return os.path.join(folder, f"{segment.first:020}{FETCHED if segment.is_remote else '.log'}")
 
 
 def first_of(name: str) -> int | None:

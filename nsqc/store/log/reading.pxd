@@ -15,6 +15,7 @@ cdef struct ReadFrames:
     Job job
     const char *c_folder
     int64_t first           # of the segment; the next fields describe it, too
+    bint remote             # its frames were fetched
     uint64_t salt
     int64_t limit           # where its frames end
     int64_t end             # the offset after its last record
@@ -69,6 +70,7 @@ cdef void file_lend(OpenFile *file, ReadFrames *job) noexcept       # to a read 
 cdef bint file_return(OpenFile *file, ReadFrames *job, bint closed) noexcept
 cdef void file_close(OpenFile *file) noexcept
 cdef void file_removed(OpenFile *file, int64_t first) noexcept      # segments before this offset were removed
+cdef void file_replaced(OpenFile *file, int64_t first) noexcept     # the frames of this segment are in another file
 
 
 # ====================================================================== readers

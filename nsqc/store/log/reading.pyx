@@ -19,7 +19,7 @@ from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_H
                                    HASH_BYTES, MOST_ORIGIN, RECORD_SIZE, Buffer, Frame, FrameCheck, Walk, array_room,
                                    buffer_free, buffer_room, frame_check, frame_load, frame_origin, line_bytes,
                                    put_line, record_length, walk_data, walk_free, walk_next, walk_open, walk_to)
-from nsqc.store.log.segment cimport (FRAMES_AT, Segment, close_counted, count_open, index_position, segment_path,
+from nsqc.store.log.segment cimport (FRAMES_AT, Segment, close_counted, count_open, frames_path, index_position,
                                      too_many_open)
 from nsqc.store.message cimport guid_after, guid_write, guid_write_range
 from nsqc.wire.const cimport SIZE_BYTES
@@ -54,7 +54,7 @@ cdef void run_read(Job *c_job) noexcept nogil:
     job.begin = job.next = job.offset
     job.damaged = job.length = job.error = 0
     if not job.keeps_open or job.fd < 0:
-        segment_path(c_path, job.c_folder, job.first)
+        frames_path(c_path, job.c_folder, job.first, job.remote)
         job.fd = io_open(c_path, O_RDONLY)
         if job.fd < 0:
             job.error = -job.fd
@@ -183,6 +183,11 @@ cdef void file_close(OpenFile *file) noexcept:
 
 cdef void file_removed(OpenFile *file, int64_t first) noexcept:
     if file.first < first:
+        file_close(file)
+
+
+cdef void file_replaced(OpenFile *file, int64_t first) noexcept:
+    if file.first == first:
         file_close(file)
 
 

@@ -246,7 +246,8 @@ cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexc
         else:
             segment_ends_at(segment, next_)
         scans = not is_end(segment, segment.position, segment.end, next_.first if next_ is not NULL else INT64_MAX)
-        segment.position = min(segment.position, max(segment.size, <int64_t> FRAMES_AT))
+        if not segment.remote:
+            segment.position = min(segment.position, max(segment.size, <int64_t> FRAMES_AT))
         if (scans or segment.due_ns > now_ns) and not look_into(found, c_folder, segment, next_, scans, power_failed,
                                                                 now_ns):
             return False
@@ -383,7 +384,7 @@ cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept no
     found.manifest.reserved = min(found.manifest.resume + RESERVE, MOST_OFFSET)
     manifest_end(&found.manifest, last, last.size)
     if keeps:
-        manifest_write(c_folder, &found.manifest)
+        manifest_write(c_folder, &found.manifest, True)
 
 
 # ====================================================================== recovery
@@ -559,7 +560,8 @@ cdef int restore_ids(TopicLog log, PublishIds ids) except -1:
         some = BytesOfIds.__new__(BytesOfIds)
         if first in summaries and read_summary(log, first, since_ns, some, summaries):
             log.summaries.insert(0, (first, some.time_ns, some.count()))
-        elif first in segments and log.segments.items[<int64_t> segments[first]].time_ns >= since_ns:
+        elif (first in segments and not log.segments.items[<int64_t> segments[first]].remote
+              and log.segments.items[<int64_t> segments[first]].time_ns >= since_ns):
             read_ids(log, &log.segments.items[<int64_t> segments[first]], some)
         left -= some.count()
         found.append(some)

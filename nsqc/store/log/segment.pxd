@@ -24,6 +24,7 @@ cdef enum:
     SEGMENT_VERSION = 2
     HEAD_ROOM = 128             # of one copy
     COPY_AT = 2048              # of the second
+    REMOTE = 1                  # a flag: the frames are in the bucket only, and the file has the header alone
 
 cdef enum HeadCheck:
     HEAD_SOUND
@@ -49,6 +50,7 @@ cdef struct Segment:
     int64_t due_ns              # the latest due time of its delayed records; 0: it has none
     int64_t time_ns             # the latest publish time in it and all segments before it
     int64_t lost                # records of segments missing right before it; 0 once those were removed
+    bint remote                 # its frames are in the bucket only
     # Only after a start.
     int64_t size                # of its file
     int64_t synced              # durable up to here, as a scan found
@@ -74,6 +76,8 @@ cdef int head_read(int fd, Segment *segment) noexcept nogil
 # file is durable; its name is after the folder is synced.
 cdef int segment_make(const char *c_folder, const Segment *segment, bint syncs) noexcept nogil
 cdef void segment_path(char *c_path, const char *c_folder, int64_t first) noexcept nogil    # room for PATH_BYTES
+# The file with the frames; of a remote segment it exists while they are fetched.
+cdef void frames_path(char *c_path, const char *c_folder, int64_t first, bint remote) noexcept nogil
 
 
 # ====================================================================== manifest
@@ -106,9 +110,9 @@ cdef inline void manifest_end(Manifest *manifest, const Segment *last, int64_t s
 cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil
 # The same for bytes in memory.
 cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manifest) noexcept nogil
-# 0 or errno. Syncs the new file before it replaces the old one, so that a power failure cannot lose both; the name is
+# 0 or errno. syncs: the new file before it replaces the old one, so that a power failure cannot lose both; the name is
 # durable after the folder is synced.
-cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept nogil
+cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syncs) noexcept nogil
 
 
 # ====================================================================== index

@@ -2,8 +2,9 @@
 .pxd."""
 
 import os
-from libc.errno cimport (EEXIST, EISDIR, ELOOP, ENODATA, ENOENT, ENOMEM, ENOTDIR, ENOTEMPTY, ENXIO, EOVERFLOW, ESPIPE,
-                         errno)
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.errno cimport (EEXIST, EIO, EISDIR, ELOOP, ENODATA, ENOENT, ENOMEM, ENOTDIR, ENOTEMPTY, ENXIO, EOVERFLOW,
+                         ESPIPE, errno)
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport rename, snprintf
 from libc.stdlib cimport free, malloc
@@ -18,8 +19,8 @@ from nsqc.store.log.frame cimport (FRAME_HEAD, FRAME_SHORT, FRAME_SOUND, HASH_BY
                                    FrameCheck, Walk, array_below, array_room, buffer_free, buffer_room, frame_check,
                                    frame_ids, frame_load, frames_seal, is_offset, walk_data, walk_free, walk_next,
                                    walk_open)
-from nsqc.store.log.names import Segment as SegmentTuple
-from nsqc.store.memory cimport STEP_NS
+from nsqc.store.log.names import Segment as SegmentTuple, new_id
+from nsqc.store.memory cimport STEP_NS, wall_ns
 from nsqc.wire.codecs cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
 
@@ -127,28 +128,33 @@ cdef const char *SEGMENT_MAGIC = b"NSQCLOG\n"
 
 cdef enum:
     MAGIC_BYTES = 8
+    FLAGS_AT = 12
     NUMBERS_AT = 16
     CRC_AT = HEAD_ROOM - 4
 
 
-cdef void numbers_store(char *c_to, const char *c_magic, const void *numbers, int bytes) noexcept nogil:
+cdef void numbers_store(char *c_to, const char *c_magic, const void *numbers, int bytes,
+                        int flags=0) noexcept nogil:
     cdef const int64_t *c_numbers = <const int64_t *> numbers
     cdef int index
     memset(c_to, 0, HEAD_ROOM)
     memcpy(c_to, c_magic, MAGIC_BYTES)
     store_i32(c_to + MAGIC_BYTES, SEGMENT_VERSION)
+    store_i32(c_to + FLAGS_AT, flags)
     for index in range(bytes // 8):
         store_i64(c_to + NUMBERS_AT + 8 * index, c_numbers[index])
     store_i32(c_to + CRC_AT, <int> crc32c(<const unsigned char *> c_to, CRC_AT))
 
 
-cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbers, int bytes) noexcept nogil:
+cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbers, int bytes,
+                            int known=0) noexcept nogil:
+    """known: the flags that it may have."""
     cdef int64_t *c_numbers = <int64_t *> numbers
     cdef int index
     if (memcmp(c_from, c_magic, MAGIC_BYTES)
             or <uint32_t> load_i32(c_from + CRC_AT) != crc32c(<const unsigned char *> c_from, CRC_AT)):
         return HEAD_DAMAGED
-    if load_i32(c_from + MAGIC_BYTES) != SEGMENT_VERSION or load_i32(c_from + MAGIC_BYTES + 4):
+    if load_i32(c_from + MAGIC_BYTES) != SEGMENT_VERSION or load_i32(c_from + FLAGS_AT) & ~known:
         return HEAD_UNKNOWN
     for index in range(bytes // 8):
         c_numbers[index] = load_i64(c_from + NUMBERS_AT + 8 * index)
@@ -156,13 +162,14 @@ cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbe
 
 
 cdef HeadCheck head_load(const char *c_copy, Segment *segment) noexcept nogil:
-    cdef HeadCheck answer = numbers_load(c_copy, SEGMENT_MAGIC, segment, SEGMENT_NUMBERS)
+    cdef HeadCheck answer = numbers_load(c_copy, SEGMENT_MAGIC, segment, SEGMENT_NUMBERS, REMOTE)
     if answer == HEAD_SOUND and not (
             0 < segment.sequence < MOST_OFFSET and is_offset(segment.first) and is_offset(segment.before_position)
             and 0 <= segment.before_end <= segment.first and segment.before_due_ns >= 0
             and segment.before_time_ns >= 0 and is_offset(segment.durable_from)):
         return HEAD_DAMAGED
     segment.before_records = max(min(segment.before_records, segment.first), <int64_t> 0)    # only counted
+    segment.remote = answer == HEAD_SOUND and load_i32(c_copy + FLAGS_AT) & REMOTE
     return answer
 
 
@@ -206,16 +213,94 @@ cdef int segment_make(const char *c_folder, const Segment *segment, bint syncs) 
     cdef char c_path[PATH_BYTES]
     cdef char c_temporary[PATH_BYTES]
     cdef char c_block[FRAMES_AT]
-    snprintf(c_temporary, PATH_BYTES, "%s/next.tmp", c_folder)
+    # The newest one is made while an earlier one becomes remote.
+    cdef const char *c_writer = b"remote" if segment.remote else b"next"
+    snprintf(c_temporary, PATH_BYTES, "%s/%s.tmp", c_folder, c_writer)
     segment_path(c_path, c_folder, segment.first)
     memset(c_block, 0, FRAMES_AT)
-    numbers_store(c_block, SEGMENT_MAGIC, segment, SEGMENT_NUMBERS)
+    numbers_store(c_block, SEGMENT_MAGIC, segment, SEGMENT_NUMBERS, REMOTE if segment.remote else 0)
     memcpy(c_block + COPY_AT, c_block, HEAD_ROOM)
     return newfile_make(c_temporary, c_path, c_block, FRAMES_AT, syncs)
 
 
 cdef void segment_path(char *c_path, const char *c_folder, int64_t first) noexcept nogil:
-    snprintf(c_path, PATH_BYTES, "%s/%020lld.log", c_folder, <long long> first)
+    frames_path(c_path, c_folder, first, False)
+
+
+cdef void frames_path(char *c_path, const char *c_folder, int64_t first, bint remote) noexcept nogil:
+    cdef const char *c_suffix = b"fetched" if remote else b"log"
+    snprintf(c_path, PATH_BYTES, "%s/%020lld.%s", c_folder, <long long> first, c_suffix)
+
+
+cdef int raise_error(int error, str path) except -1:
+    raise OSError(error, os.strerror(error), path)
+
+
+def make_remote(str folder not None, int64_t first) -> None:
+    """Replaces the file of a segment, whose frames are in the bucket, by its header. Raises OSError."""
+    cdef char c_path[PATH_BYTES]
+    cdef bytes name = os.fsencode(folder)
+    cdef const char *c_folder = PyBytes_AS_STRING(name)
+    cdef Segment segment
+    cdef int fd, answer
+    with nogil:
+        segment_path(c_path, c_folder, first)
+        fd = io_open(c_path, O_RDONLY)
+        if fd >= 0:
+            memset(&segment, 0, sizeof(segment))
+            answer = head_read(fd, &segment)
+            close(fd)
+            segment.remote = True
+            fd = segment_make(c_folder, &segment, True) if answer == HEAD_SOUND else -EIO
+        if fd >= 0:
+            close(fd)
+    if fd < 0:
+        raise_error(-fd, folder)
+
+
+def write_segments(str folder not None, heads: list[bytes], int64_t position, int64_t end, int64_t due_ns,
+                   int64_t time_ns, int64_t first, bytes key not None) -> None:
+    """Writes the files of segments whose frames are in the bucket, from their headers, the oldest first; then an empty
+    segment, which begins at the offset `first`, and the manifest. Syncs nothing. Raises OSError.
+
+    position, end, due_ns, time_ns: of the last one with frames, as in Segment. key: of the hashes of publish ids.
+    """
+    cdef bytes name = os.fsencode(folder), head
+    cdef const char *c_folder = PyBytes_AS_STRING(name)
+    cdef Segment segment, fresh
+    cdef Manifest manifest
+    cdef int error
+    memset(&segment, 0, sizeof(segment))
+    memset(&manifest, 0, sizeof(manifest))
+    for head in heads:
+        if len(head) != HEAD_ROOM or head_load(head, &segment) != HEAD_SOUND:
+            raise_error(EIO, folder)
+        segment.remote = True
+        write_one(name, &segment)
+    segment.position, segment.end, segment.due_ns, segment.time_ns = position, end, due_ns, time_ns
+    segment_follow(&fresh, &segment, first)
+    fresh.salt, fresh.made_ns, fresh.durable_from = new_id(), wall_ns(), fresh.sequence
+    write_one(name, &fresh)
+    manifest.log_id, manifest.newest, manifest.newest_first = fresh.log_id, fresh.sequence, first
+    manifest.newest_salt, manifest.reserved, manifest.resume = fresh.salt, first, first
+    manifest_end(&manifest, &fresh, FRAMES_AT)
+    memcpy(manifest.id_key, <const char *> key, min(len(key), <Py_ssize_t> sizeof(manifest.id_key)))
+    with nogil:
+        error = manifest_write(c_folder, &manifest, False)
+    if error:
+        raise_error(error, folder)
+
+
+cdef int write_one(bytes folder, const Segment *segment) except -1:
+    cdef const char *c_folder = PyBytes_AS_STRING(folder)
+    cdef int fd
+    with nogil:
+        fd = segment_make(c_folder, segment, False)
+        if fd >= 0:
+            close(fd)
+    if fd < 0:
+        raise_error(-fd, os.fsdecode(folder))
+    return 0
 
 
 # ====================================================================== manifest
@@ -255,21 +340,6 @@ cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manif
     return answer
 
 
-def write_manifest(str folder not None, uint64_t log_id, int64_t newest, int64_t newest_first, uint64_t newest_salt,
-                   int64_t reserved, int64_t resume, bytes key not None) -> None:
-    """Writes the manifest of a log whose newest segment was restored: a start scans that for its end. Raises
-    OSError."""
-    cdef Manifest manifest
-    cdef int error
-    memset(&manifest, 0, sizeof(manifest))
-    manifest.log_id, manifest.newest, manifest.newest_first = log_id, newest, newest_first
-    manifest.newest_salt, manifest.reserved, manifest.resume = newest_salt, reserved, resume
-    memcpy(manifest.id_key, <const char *> key, min(len(key), <Py_ssize_t> sizeof(manifest.id_key)))
-    error = manifest_write(os.fsencode(folder), &manifest)
-    if error:
-        raise OSError(error, os.strerror(error), folder)
-
-
 cdef bint has_end(const Manifest *manifest) noexcept nogil:
     """Whether the end of a segment is possible."""
     return (is_offset(manifest.end_position) and is_offset(manifest.end)
@@ -277,7 +347,7 @@ cdef bint has_end(const Manifest *manifest) noexcept nogil:
             and (manifest.end_size == 0 or FRAMES_AT <= manifest.end_position <= manifest.end_size <= MOST_OFFSET))
 
 
-cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept nogil:
+cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syncs) noexcept nogil:
     cdef char c_path[PATH_BYTES]
     cdef char c_temporary[PATH_BYTES]
     cdef char c_data[HEAD_ROOM]
@@ -285,7 +355,7 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept
     numbers_store(c_data, MANIFEST_MAGIC, manifest, sizeof(Manifest))
     snprintf(c_path, PATH_BYTES, "%s/manifest", c_folder)
     snprintf(c_temporary, PATH_BYTES, "%s/manifest.tmp", c_folder)
-    fd = newfile_make(c_temporary, c_path, c_data, HEAD_ROOM, True)
+    fd = newfile_make(c_temporary, c_path, c_data, HEAD_ROOM, syncs)
     if fd < 0:
         return -fd
     close(fd)
@@ -426,6 +496,38 @@ cdef int64_t index_position(int fd, uint64_t salt, int64_t offset, int64_t time_
     return position
 
 
+def index_frames(int fd, uint64_t salt, extents: list[tuple[int, int, int, int]]) -> int:
+    """Checks the frames of a segment that were written to a file, and appends their index. Raises OSError.
+
+    extents: position, bytes, first offset and the one after the last of each, in order. Returns the number of sound
+    ones; the index is not written if others follow.
+    """
+    cdef int64_t position = 0, length = 0, first, end, at, sound = 0
+    cdef Index index
+    cdef Walk walk
+    cdef int answer = 0
+    memset(&index, 0, sizeof(index))
+    for position, length, first, end in extents:
+        at = first
+        walk_open(&walk, fd, salt, position, position + length, first, end)
+        with nogil:
+            answer = walk_next(&walk)
+            while answer == 1 and walk.hole < 0 and walk.frame.first == at:
+                index_note(&index, &walk.frame, walk.position)
+                at += walk.frame.records
+                answer = walk_next(&walk)
+        walk_free(&walk)
+        if answer != 0 or at != end:
+            break
+        sound += 1
+    if sound == len(extents) and sound:
+        answer = -index_write(&index, fd, position + length, salt)
+    index_free(&index)
+    if answer < 0:
+        raise_error(-answer, None)
+    return sound
+
+
 # ====================================================================== segments
 
 cdef enum:
@@ -517,7 +619,7 @@ cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil:
 
 cdef object segment_tuple(const Segment *segment):
     return SegmentTuple(segment.first, segment.end, segment.position, segment.salt, segment.sequence, segment.size,
-                        segment.lost, segment.damaged)
+                        segment.lost, segment.damaged, segment.made_ns, segment.remote)
 
 
 # ====================================================================== publish ids
@@ -823,7 +925,7 @@ cdef int complete(AppendJob *job) noexcept nogil:
             job.manifest.newest_salt = last.salt
         if reserves:
             job.manifest.reserved = min(max(job.manifest.reserved, job.offset) + RESERVE, MOST_OFFSET)
-        error = manifest_write(job.c_folder, &job.manifest)
+        error = manifest_write(job.c_folder, &job.manifest, True)
         job.made_names = True
     if error == 0 and (job.syncs and (job.made_names or job.syncs_names or job.syncs_parent) or reserves):
         error = sync_folders(job)

@@ -84,6 +84,8 @@ cdef class TopicLog(LoopWork):
     cdef Readers readers                # None until a reader waits
     cdef readonly int64_t damaged       # records found damaged
     cdef list damage                    # (first, end) ranges of offsets that contain them
+    cdef public object history          # type: History | None; fetches remote segments; None: there is no bucket
+    cdef bint offloading                # files are being replaced by their headers
     cdef public dict losers             # type: dict[str, TopicLog]; of the manager: logs with lost messages, by topic
 
     # Syncs, for nsqc.store.disk.manager.SyncedQueue.
@@ -107,6 +109,10 @@ cdef class TopicLog(LoopWork):
     cdef int64_t delayed_from(self, int64_t offset) noexcept   # number of deferred messages from an offset on
     cdef int64_t first_offset(self) noexcept
     cdef void read_now(self, ReadFrames *job) noexcept          # reads from the page cache only
+    # 1: the frames of a remote segment are on this disk, and stay for a moment. 0: call(why) follows, "" once they are,
+    # or why they cannot be fetched. -1: there is no bucket.
+    cdef int is_here(self, int64_t index, call) noexcept
+    cdef void was_fetched(self, int64_t first) noexcept         # but the file has gone
     # Where a read for an offset begins, in the segment at an index; 0: read the file's index.
     cdef int64_t position_before(self, int64_t index, int64_t offset) noexcept
     cdef void hold(self, int64_t at) noexcept                   # hides all records from an offset on

@@ -2,6 +2,7 @@
 
 # types: from nsqc.log import Log
 # types: from nsqc.store.disk.manager import Done
+# types: from nsqc.store.log.manager import History
 cimport cython
 import os
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -19,7 +20,7 @@ from nsqc.store.log.frame cimport (RECORD_SIZE, Buffer, Frame, buffer_free, dela
 from nsqc.store.log.journal cimport Recorder
 from nsqc.store.log.names import Extent, News, Point, new_id
 from nsqc.store.log.reading cimport (ReadFrames, Readers, WaitsForRecords, file_close, file_lend, file_removed,
-                                     file_return, run_read)
+                                     file_replaced, file_return, run_read)
 from nsqc.store.log.segment cimport (FRAMES_AT, AppendJob, SealJob, Segment, append_close, append_free, close_counted,
                                      index_find, index_free, index_note, manifest_end, manifest_write, run_append,
                                      run_seal, seal_free, segment_trim, segment_tuple, segments_add, segments_at_time,
@@ -540,6 +541,21 @@ cdef class TopicLog(LoopWork):
             self.readers = Readers(self.recorder.schedule.loop)
         return self.readers.add(offset, call)
 
+    cdef int is_here(self, int64_t index, call) noexcept:
+        try:
+            return -1 if self.history is None else self.history.fetch(
+                self.folder, segment_tuple(&self.segments.items[index]), call)
+        except Exception as error:
+            self.log.error("LOG(%s): failed to fetch a segment - %r", self.name, error)
+            return -1
+
+    cdef void was_fetched(self, int64_t first) noexcept:
+        try:
+            if self.history is not None:
+                self.history.forget(self.folder, first)
+        except Exception as error:
+            self.log.error("LOG(%s): failed to forget a segment - %r", self.name, error)
+
     cdef void read_now(self, ReadFrames *job) noexcept:
         file_lend(&self.reading, job)
         run_read(&job.job)
@@ -643,7 +659,7 @@ cdef class TopicLog(LoopWork):
         is_state, journal = self.recorder.since(point.file, point.file_at)
         for index in range(self.segments.count):
             segment = &self.segments.items[index]
-            if segment.sequence < point.sequence:
+            if segment.sequence < point.sequence or segment.remote:
                 continue
             position, first = FRAMES_AT, segment.first
             if segment.salt == point.salt:
@@ -657,7 +673,9 @@ cdef class TopicLog(LoopWork):
         return News(journal, frames,
                     point._replace(file=self.recorder.file.number, file_at=self.recorder.file.position), is_state,
                     self.recorder.last, self.first_offset(), self.manifest.reserved,
-                    (<char *> self.manifest.id_key)[:16] if self.manifest.id_key[0] or self.manifest.id_key[1] else b"")
+                    (<char *> self.manifest.id_key)[:16] if self.manifest.id_key[0] or self.manifest.id_key[1] else b"",
+                    segment.time_ns if segment is not NULL else 0, segment.due_ns if segment is not NULL else 0,
+                    self.dedupe_ns)
 
     def shipped(self, int64_t end) -> None:
         """The bucket has the records before an offset: answers the publishes, and wakes the readers, that waited."""
@@ -690,10 +708,14 @@ cdef class TopicLog(LoopWork):
             dated_ns(self.clock, self.segments.items[0].time_ns)
         gone = min(<int64_t> MOST_GONE, segments_surplus(&self.segments, needed, retain_ns, retain_bytes, drops,
                                                          self.clock.wall, self.clock.since))
-        if self.sealing and self.dedupe_ns:
-            gone = 0        # their ids are still to be summarised
+        if self.sealing and self.dedupe_ns or self.offloading:
+            gone = 0        # their ids are still to be summarised, or their files replaced
         if gone:
             paths = [(file_path(self, self.segments.items[index].first), "") for index in range(gone)]
+            if self.history is not None:
+                for index in range(gone):
+                    if self.segments.items[index].remote:
+                        self.history.forget(self.folder, self.segments.items[index].first)
             segments_drop(&self.segments, gone)
             first = self.segments.items[0].first
             delays_drop_before(&self.delays, first)
@@ -706,6 +728,51 @@ cdef class TopicLog(LoopWork):
     def _remove(self, list paths not None):
         """The journal has it: until that is on disk, a power failure would make the segments seem lost."""
         self.syncer.remove(paths, self.recorder.paths)
+
+    # ------------------------------------------------------------------ remote segments
+
+    def offload(self, int64_t most_bytes, int64_t kept_to) -> list[int]:
+        """Makes the oldest segments remote until this disk has no more than most_bytes of the log: those before an
+        offset, which the bucket keeps, without deferred messages that are not due. Returns their first offsets:
+        offloaded() follows once their files are replaced."""
+        cdef int64_t index, local = self.local_bytes
+        cdef Segment *segment
+        cdef list found = []
+        self.clock.refresh()
+        if self.sealing or self.offloading:
+            return found
+        for index in range(self.segments.count - 1):
+            segment = &self.segments.items[index]
+            if local <= most_bytes or len(found) == MOST_GONE or segment.end > kept_to:
+                break
+            if not segment.remote and segment.due_ns <= self.clock.wall:
+                local -= segment.position - FRAMES_AT
+                segment.remote = True
+                file_replaced(&self.reading, segment.first)
+                found.append(segment.first)
+        self.offloading = len(found) > 0
+        return found
+
+    def offloaded(self, kept: list[int]) -> None:
+        """kept: the segments whose files could not be replaced."""
+        cdef int64_t index
+        self.offloading = False
+        for index in range(self.segments.count):
+            if self.segments.items[index].first in kept:
+                self.segments.items[index].remote = False
+
+    def forget_fetched(self, int64_t first) -> None:
+        """The file with the fetched frames of a segment is removed."""
+        file_replaced(&self.reading, first)
+
+    @property
+    def local_bytes(self) -> int:
+        """Size of the records on this disk."""
+        cdef int64_t index, found = 0
+        for index in range(self.segments.count):
+            if not self.segments.items[index].remote:
+                found += self.segments.items[index].position - FRAMES_AT
+        return found
 
     # ------------------------------------------------------------------ for the syncer
 
@@ -833,7 +900,7 @@ cdef class TopicLog(LoopWork):
                 return
             manifest_end(&self.manifest, last, last.position)
             self.manifest.id_key = self.id_key
-            manifest_write(self.c_folder, &self.manifest)
+            manifest_write(self.c_folder, &self.manifest, True)
             self.recorder.names += 1
 
     def delete(self):
