@@ -296,8 +296,8 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.BOOL, LOGS, "take over from an owner that did not stop without watching whether it is alive: for "
         "orchestrators that run one instance per name", own=True)] = False
     bucket_timeout: Annotated[int, flag(
-        Kind.DURATION, LOGS, "how long a publish with sync = bucket waits for the bucket before it fails", least=MS,
-        own=True, live=True)] = 10 * S
+        Kind.DURATION, LOGS, "how long publishes and changes with sync = bucket wait for the bucket before they fail",
+        least=MS, own=True, live=True)] = 10 * S
     # The [topics."GLOB"] and [channels."TOPIC/CHANNEL"] tables of the config file, in its order.
     topics: tuple[TopicTable, ...] = ()
     channels: tuple[ChannelTable, ...] = ()
