@@ -427,7 +427,10 @@ class NodeLogs:
                 files[name] = read_file(os.path.join(self.data_path, name))
         self.seen = seen
         metadata = msgspec.msgpack.encode(files)
-        if metadata == self.metadata or len(metadata) > METADATA_BYTES:
+        if len(metadata) > METADATA_BYTES:
+            self.say(f"the files of topics and rules have {len(metadata):,} bytes, too many for a commit: not shipped")
+            return None
+        if metadata == self.metadata:
             return None
         self.metadata = metadata
         return metadata

@@ -299,9 +299,8 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.BOOL, LOGS, "take over from an owner that did not stop without watching whether it is alive: for "
         "orchestrators that run one instance per name", own=True)] = False
     bucket_timeout: Annotated[int, flag(
-        Kind.DURATION, LOGS, "how long a publish with sync = bucket, or a reader of history that is only there, waits "
-        "for the bucket before it fails", least=MS,
-        own=True, live=True)] = 10 * S
+        Kind.DURATION, LOGS, "how long publishes and changes with sync = bucket, or a reader of history that is only "
+        "there, wait for the bucket before they fail", least=MS, own=True, live=True)] = 10 * S
     bucket_cache_bytes: Annotated[int, flag(
         Kind.INT, LOGS, "room on this disk for history that is fetched from the bucket while somebody reads it, bytes; "
         "at least one segment is there", least=0, most=LARGEST, own=True)] = 1 << 30

@@ -54,6 +54,7 @@ class Server:
                 "AWS_ENDPOINT": f"http://127.0.0.1:{self.port}", "AWS_ALLOW_HTTP": "true"}
 
     def answer(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        began = time.monotonic()
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         self.calls.append((method, path))
         fault = ""
@@ -64,7 +65,6 @@ class Server:
                 elif self.random.random() < self.rate:
                     fault = self.random.choice(("500", "503", "409", "slow", "lost", "cut", "500 done"))
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        time.sleep(self.delay)
         if fault == "slow":
             time.sleep(0.1)
         if fault.isdigit():
@@ -72,6 +72,7 @@ class Server:
         if fault == "cut":
             return self.cut(environ, start)
         answer = self.forward(environ, start if fault in ("", "slow") else lambda *args: None, body)
+        time.sleep(max(0.0, began + self.delay - time.monotonic()))
         if fault == "lost":
             return self.cut(environ, start)
         return self.refuse(start, "500") if fault == "500 done" else answer
