@@ -235,6 +235,7 @@ class Daemon:
         """Topics, channels, and the delays of messages, as saved by the last shutdown."""
         try:
             loaded = metadata.load(self.data_path, self.disks.index, self.logs.names(), self.log)
+            self.logs.look(topic.name for topic in loaded.topics or ())
             metadata.restore(self.broker, loaded, self.log)
         except MetadataError as error:
             raise StartError(f"failed to load metadata - {error}") from None
@@ -353,8 +354,7 @@ class Daemon:
         if self.guarding is not None:
             self.guarding.watch(lambda: [session.rules_changed for session in self.hub.sessions()], self.app.servers)
         self.app.started = True
-        gc.collect()
-        gc.freeze()
+        gc.freeze()     # without a collection, which would look at all topics: a start leaves little garbage
         gc.set_threshold(*COLLECT)
         gc.enable()
         sys.setswitchinterval(SWITCH_S)

@@ -18,6 +18,7 @@ LOW_DISK = 0.1          # of the disk
 BAD, WARN, NOTE = SEVERITIES = ("bad", "warn", "note")
 MOST = 500
 NOT_OK = ("", "OK")
+DEAD = ".dead"          # default suffix of a dead-letter topic's name
 
 
 class Concern(Struct, frozen=True, gc=False):
@@ -69,7 +70,7 @@ def look(moment: Moment, history: History, lookup_errors: dict[str, str]) -> Ite
     for number, topic in enumerate(moment.topics.values()):
         if number % 64 == 63:
             yield None
-        yield from _of_topic(topic, moment.at)
+        yield from _of_topic(topic, moment)
         for channel in topic.channels.values():
             yield from _of_channel(channel, moment.at, history)
 
@@ -113,14 +114,18 @@ def _versions(moment: Moment) -> Iterator[Concern]:
         yield Concern("versions", NOTE, f"Nodes run different versions: {listed}")
 
 
-def _of_topic(topic: TopicRow, now: float) -> Iterator[Concern]:
+def _of_topic(topic: TopicRow, moment: Moment) -> Iterator[Concern]:
     if topic.stale and topic.stale == topic.nodes:
         return      # its nodes are missing, which is the concern
     if topic.damaged:
         yield Concern("damage", BAD, f"{topic.damaged:,} damaged messages in the log of {topic.name}", topic=topic.name)
-    if topic.unread_since and now - topic.unread_since >= ALONE_S:
-        yield Concern("no-channel", WARN, f"{messages(topic.depth)} in {topic.name}, which has no channel",
-                      topic=topic.name, since=topic.unread_since)
+    if topic.unread_since and moment.at - topic.unread_since >= ALONE_S:
+        text = f"{messages(topic.depth)} in {topic.name}"
+        if topic.name.endswith(DEAD) or topic.name in moment.feeders:   # for a decision, and not for a channel
+            yield Concern("dead-letters", WARN, f"{text}: redrive or drop these dead letters", topic.name,
+                          since=topic.unread_since)
+        else:
+            yield Concern("no-channel", WARN, f"{text}, which has no channel", topic.name, since=topic.unread_since)
     if topic.paused:
         yield Concern("paused", NOTE, f"Topic {topic.name} is paused", topic=topic.name)
 

@@ -194,7 +194,7 @@ cdef class Broker:
         self.add(topic)
         if ephemeral:
             self.ephemeral[name] = topic
-        self.log.info("TOPIC(%s): created", topic.name.decode())
+        self._say(loading, "TOPIC(%s): created", topic.name.decode())
         self._notify(TOPIC_CREATED, topic, None)
         if not loading:
             if self.starter is None:
@@ -211,6 +211,10 @@ cdef class Broker:
                             topic.name)
             channel = topic.get_channel(name, start)
         return channel
+
+    def _say(self, bint is_one_of_all, *line):
+        """A start and a stop have such lines for all topics and channels: they are only for debugging."""
+        (self.log.debug if is_one_of_all else self.log.info)(*line)
 
     cdef int _need_room(self, option, int64_t limit, Py_ssize_t count, bytes topic) except -1:
         """Raises LimitReached if the limit allows no more. topic: a name, for the log."""
@@ -275,7 +279,7 @@ cdef class Broker:
         cdef bint needed = not topic.logs or topic.backlog.depth() > 0
         cdef list quantiles = list(options.e2e_processing_latency_percentile)
         latency = LatencyWindow(quantiles, options.e2e_processing_latency_window_time) if quantiles else None
-        self.log.info("TOPIC(%s): new channel(%s)", topic.name.decode(), text)
+        self._say(not topic.started and self.starter is None, "TOPIC(%s): new channel(%s)", topic.name.decode(), text)
         cdef Channel channel = Channel(name, ephemeral, self._open(topic.name.decode() + ":" + text, ephemeral, needed),
                                        options.mem_queue_size, topic.commit, self.clock, topic, self.timers, latency,
                                        options.max_msg_timeout, options.max_channel_consumers)
@@ -601,11 +605,11 @@ cdef class Broker:
         self.closing = True
         for topic in self.topics.values():
             topic_name = topic.name.decode()
-            self.log.info("TOPIC(%s): closing", topic_name)
+            self._say(True, "TOPIC(%s): closing", topic_name)
             before = lost
             for channel in topic.channels.values():
                 channel_name = channel.name.decode()
-                self.log.info("CHANNEL(%s): closing", channel_name)
+                self._say(True, "CHANNEL(%s): closing", channel_name)
                 try:
                     waiting, in_flight, deferred, times = close_channel(channel)
                 except OSError as error:

@@ -185,6 +185,9 @@ def restore(broker: Broker, metadata: Saved, log: Log) -> None:
             channel = topic.get_channel(saved_channel.name.encode())
             if saved_channel.paused:
                 channel.pause()
+    if broker.topics:
+        log.info("NSQ: loaded %d topics with %d channels", len(broker.topics),
+                 sum(len(topic.channels) for topic in broker.topics.values()))
 
 
 # ---------------------------------------------------------------------- writing

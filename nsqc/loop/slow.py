@@ -105,7 +105,10 @@ class SlowLoop:
                 self._worst = slow
             return
         self._next_line = now + EVERY_S
-        more = f"; before it {self._unlogged} others, of which the worst {self._worst}" if self._worst else ""
+        more = ""
+        if self._worst:
+            others = f"{self._unlogged} others, of which the worst" if self._unlogged > 1 else "another, which"
+            more = f"; before it {others} {self._worst}"
         self._line(f"an iteration {slow}{more}")
 
     def _line(self, text: str) -> None:

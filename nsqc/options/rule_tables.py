@@ -129,7 +129,7 @@ class ChannelRule(Limits, frozen=True, gc=False, kw_only=True):
     @property
     def is_off(self) -> bool:
         """Whether the channel delivers like nsqd's."""
-        return not self.set_values().keys() - WITHOUT_EFFECT
+        return self is DEFAULT or not self.set_values().keys() - WITHOUT_EFFECT
 
     @property
     def moves(self) -> bool:

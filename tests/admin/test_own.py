@@ -291,8 +291,13 @@ def test_rules_of_nodes(rule, severity, node):
 def test_rules_of_the_fleet():
     moment = Moment()
     moment.nodes = {"a:1": NodeRow("a:1", version="1.3.0"), "b:1": NodeRow("b:1", version="1.2.0")}
-    moment.topics = {"d": TopicRow("d", damaged=2, channels={}), "u": TopicRow("u", depth=4, unread_since=1.0, channels={})}
-    assert {each.rule for each in find(moment, History(), {"l:1": "gone"}).listed} == {"lookup-down", "versions", "damage", "no-channel"}
+    moment.topics = {"d": TopicRow("d", damaged=2, channels={}), "u": TopicRow("u", depth=4, unread_since=1.0, channels={}),
+                     "u.dead": TopicRow("u.dead", depth=4, unread_since=1.0, channels={}),
+                     "lost": TopicRow("lost", depth=4, unread_since=1.0, channels={})}
+    moment.feeders = {"lost": []}
+    found = find(moment, History(), {"l:1": "gone"}).listed
+    assert {each.rule for each in found} == {"lookup-down", "versions", "damage", "no-channel", "dead-letters"}
+    assert {each.topic for each in found if each.rule == "dead-letters"} == {"u.dead", "lost"}
 
 
 def test_the_history_is_bounded():

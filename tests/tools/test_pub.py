@@ -137,7 +137,7 @@ def test_a_signal_in_the_middle(tools, number, code):
     running.process.stdin.flush()
     wait_until(lambda: tools.node.channel(topic, "c")["depth"] == 1)
     assert running.stop(number) == code
-    assert running.err == "nsqc pub: interrupted: 1 messages published\n"
+    assert running.err == "nsqc pub: interrupted: 1 message published\n"
     running.process.stdin.close()
 
 
@@ -174,7 +174,7 @@ def test_an_nsqd_that_stalls(tools, daemon):
     finally:
         os.kill(node.pid, signal.SIGCONT)
     assert running.err.splitlines() == [f"nsqc pub: 127.0.0.1:{node.tcp_port}: no answer in time",
-                                        "nsqc pub: 1 messages published, 1 sent and not acknowledged"]
+                                        "nsqc pub: 1 message published, 1 sent and not acknowledged"]
     running.process.stdin.close()
 
 

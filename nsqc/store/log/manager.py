@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -16,7 +16,7 @@ from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
 from nsqc.store.log.cursor import Earlier
 from nsqc.store.log.names import GONE, SETTLED, Segment, left_of, left_path, split_folder
-from nsqc.store.log.recovery import Opened, enter, read_folder
+from nsqc.store.log.recovery import Opened, enter, read_folder, read_folders
 from nsqc.store.log.topiclog import TopicLog
 from nsqc.store.work import CommitSchedule
 
@@ -28,33 +28,42 @@ if TYPE_CHECKING:
 # ====================================================================== looks
 # Reads the folders of logs ahead at a start, on threads.
 
+AT_ONCE = 64  # folders that a thread reads without the interpreter
+
+
 class Looks:
-    """Reads folders ahead. take() reads a folder itself unless a thread has begun it."""
+    """Reads folders ahead, some at once. take() reads a folder itself unless a thread has begun with it."""
 
     def __init__(self, folders: list[str], power_failed: bool):
-        """power_failed: since the last run."""
+        """folders: in the order of take(). power_failed: since the last run."""
         self._power_failed = power_failed
-        self._answers: dict[str, Future[Opened]] = {folder: Future() for folder in folders}
-        self._waiting = deque(self._answers.items())
+        self._waiting = deque((folders[at:at + AT_ONCE], Future[dict[str, Opened | OSError]]())
+                              for at in range(0, len(folders), AT_ONCE))
+        self._answers = {folder: answer for some, answer in self._waiting for folder in some}
 
     def run(self) -> None:
         """For a thread: reads folders until all are read."""
         while self._waiting:
             try:
-                folder, answer = self._waiting.popleft()
+                folders, answer = self._waiting.popleft()
             except IndexError:
                 return  # another thread was faster
             if not answer.set_running_or_notify_cancel():
                 continue
             try:
-                answer.set_result(read_folder(folder, self._power_failed, True))
+                answer.set_result(dict(zip(folders, read_folders(folders, self._power_failed, True), strict=True)))
             except Exception as error:
                 answer.set_exception(error)
 
     def take(self, folder: str) -> Opened:
         """The contents of a folder; read ahead, once only. Raises OSError."""
         answer = self._answers.pop(folder, None)
-        return answer.result() if answer and not answer.cancel() else read_folder(folder, self._power_failed, True)
+        if answer is None or answer.cancel():
+            return read_folder(folder, self._power_failed, True)
+        opened = answer.result().pop(folder)
+        if isinstance(opened, OSError):
+            raise opened
+        return opened
 
 
 # ====================================================================== progress
@@ -181,7 +190,7 @@ class Logs:
         self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
         self._left: dict[str, int] = {}  # topics that switched from their logs: where numbering continues
         self._found = self._list()
-        self._looks = self._look()
+        self._looks = Looks([], power_failed)
 
     def _list(self) -> set[str]:
         """The topics that have a log; completes interrupted removals."""
@@ -218,13 +227,14 @@ class Logs:
         if target is not None:
             self._log.warn("LOG: %s was a link and is removed; the folder it led to, %s, is left alone", link, target)
 
-    def _look(self) -> Looks:
-        """Starts threads that read the folders of an earlier run."""
-        looks = Looks([self.folder_of(topic, self._names[topic]) for topic in self.names()], self._power_failed)
+    def look(self, topics: Iterable[str]) -> None:
+        """Starts threads that read the folders of an earlier run, for topics that are about to be opened in this order.
+        """
+        self._looks = Looks([self.folder_of(topic, self._names[topic]) for topic in topics if topic in self._found],
+                            self._power_failed)
         with suppress(RuntimeError):  # no thread can be started: each folder is read when it is opened
             for _ in range(min(LOOKING, len(self._found) // LEAST_EACH)):
-                self._workers.submit(looks.run)
-        return looks
+                self._workers.submit(self._looks.run)
 
     def folder_of(self, topic: str, number: int = 0) -> str:
         """The folder of a topic's log."""

@@ -38,7 +38,7 @@ cdef struct Found:
 
 
 # ====================================================================== recovery
-# Opens log folders at a start: threads read them one by one, the loop opens them.
+# Opens log folders at a start: threads read them ahead, the loop opens them.
 
 cdef class Opened:
     # The contents of a folder. One TopicLog takes its segments.

@@ -6,7 +6,7 @@ from contextlib import suppress
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.errno cimport ENODATA, ENOENT, ENOMEM, EOPNOTSUPP, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport qsort, strtoll
+from libc.stdlib cimport calloc, free, qsort, strtoll
 from libc.string cimport memcmp, memcpy, memset, strcmp, strlen, strncmp, strrchr
 from posix.fcntl cimport O_NONBLOCK, O_RDONLY
 from posix.unistd cimport close
@@ -18,7 +18,7 @@ from nsqc.store.log.frame cimport (HASH_BYTES, MORE, MOST_OFFSET, RECORD_SIZE, B
                                    buffer_free, buffer_room, deferral_at, delay_add, frame_records, is_offset,
                                    walk_data, walk_free, walk_next, walk_open)
 from nsqc.store.log.journal cimport files_add, files_free, files_load, journal_number, state_free
-from nsqc.store.log.names import SUMMARY, TEMPORARY
+from nsqc.store.log.names import SUMMARY, TEMPORARY, new_id
 from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, ID_ENTRY, RESERVE,
                                      Index, Segment, Segments, Summary, head_load, head_read, ids_collect, index_free,
                                      index_note, index_read, lost_before, manifest_end, manifest_read, manifest_write,
@@ -492,15 +492,37 @@ def read_folder(str folder not None, bint power_failed=False, bint keeps=False) 
 
     power_failed: since the last run. keeps: records the end that it found in the manifest.
     """
-    cdef Found found
-    cdef bytes name = os.fsencode(folder)
-    cdef const char *c_folder = PyBytes_AS_STRING(name)
-    with nogil:
-        folder_find(&found, c_folder, power_failed, keeps)
+    (opened,) = read_folders([folder], power_failed, keeps)
+    if isinstance(opened, Opened):
+        return opened
+    raise opened
+
+
+def read_folders(folders: list[str], bint power_failed, bint keeps) -> list[Opened | OSError]:
+    """The same for many folders: a thread that reads ahead does not wait for the interpreter between two of them."""
+    cdef list names = [os.fsencode(folder) for folder in folders], answers = []
+    cdef Py_ssize_t count = len(folders), at
+    cdef Found *c_found = <Found *> calloc(<size_t> count, sizeof(Found))
+    cdef const char **c_names = <const char **> calloc(<size_t> count, sizeof(char *))
     try:
-        return make_opened(&found, folder)
+        if count and (c_found is NULL or c_names is NULL):
+            raise MemoryError
+        for at in range(count):
+            c_names[at] = PyBytes_AS_STRING(names[at])
+        with nogil:
+            for at in range(count):
+                folder_find(&c_found[at], c_names[at], power_failed, keeps)
+        for at in range(count):
+            try:
+                answers.append(make_opened(&c_found[at], folders[at]))
+            except OSError as error:
+                answers.append(error)
+        return answers
     finally:
-        found_free(&found)
+        for at in range(count if c_found is not NULL else 0):
+            found_free(&c_found[at])
+        free(c_found)
+        free(c_names)
 
 
 def enter(TopicLog log not None, Opened opened not None):
@@ -508,7 +530,7 @@ def enter(TopicLog log not None, Opened opened not None):
     cdef Found *found = &opened.found
     cdef Segment *last
     cdef int64_t at
-    log_id = opened.id or log.manifest.log_id
+    log_id = opened.id or new_id()
     log.segments = found.segments
     memset(&found.segments, 0, sizeof(Segments))
     last = segments_last(&log.segments)

@@ -444,7 +444,7 @@ cdef class TopicLog(LoopWork):
         self.guids = guids
         self.longest_delay_ns = INT64_MAX
         self.ends = True
-        self.manifest.log_id = new_id()
+        self.manifest.log_id = new_id() if opened is None else 0    # enter() sets it
         self.recorder = Recorder(folder, io, schedule, syncer, log, self, opened is not None,
                                  None if opened is None else opened.earlier.journal)
 

@@ -13,6 +13,7 @@ from nsqc.client.commands import topic_name
 from nsqc.client.errors import ClientError
 from nsqc.client.options import Options
 from nsqc.tools import running
+from nsqc.tools.acting import count
 from nsqc.tools.cluster import Cluster
 from nsqc.tools.declare import EXIT_FAILED, NoNode, ToolError
 from nsqc.tools.lines import cut, keep_memory
@@ -393,7 +394,7 @@ def report(say: Callable[[str], None], run: Publishing, as_json: bool, stop: Sto
         say(failure)
     incomplete = bool(failure or run.refused or run.unknown or stop)
     if incomplete or running.is_terminal(running.STDERR):
-        parts = [f"{run.published:,} messages published"]
+        parts = [f"{count(run.published, 'message')} published"]
         parts += [f"{run.refused:,} refused"] if run.refused else []
         parts += [f"{run.unknown:,} sent and not acknowledged"] if run.unknown else []
         say(("interrupted: " if stop else "") + ", ".join(parts))

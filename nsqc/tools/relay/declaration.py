@@ -6,6 +6,7 @@ from functools import partial
 
 from nsqc.options.option import Kind, Option
 from nsqc.tools import running
+from nsqc.tools.acting import count
 from nsqc.tools.declare import CHANNEL_OPTION, TCP_NODES, TOPICS, Tool, UsageError, Values, in_flight, other_side
 
 PLACE = "nsqc relay"
@@ -55,7 +56,7 @@ def run(values: Values) -> int:
         engine = Engine(feed, stop, plan, target_options, say)
         engine.run()
         if engine.dropped:
-            say(f"{engine.relayed:,} messages relayed, {engine.dropped:,} filtered out")
+            say(f"{count(engine.relayed, 'message')} relayed, {engine.dropped:,} filtered out")
         return stop.code(terminated=0)
 
 

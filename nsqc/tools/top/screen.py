@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsqc import __version__
 from nsqc.log.formats import visible
+from nsqc.tools.acting import count
 from nsqc.tools.cluster import Cluster
 from nsqc.tools.declare import NoNode, ToolError, Values
 from nsqc.tools.running import STDOUT
@@ -429,10 +430,10 @@ class Screen:
 
     def _head(self, columns: int) -> str:
         totals = self._totals
-        nodes = f"{totals.nodes} node{'' if totals.nodes == 1 else 's'}"
         silent = f", {totals.silent} silent" if totals.silent else ""
-        text = (f"nsqc top {__version__}  {nodes}{silent}  {totals.topics:,} topics  {totals.channels:,} channels  "
-                f"in {number(totals.coming)}/s  out {number(totals.going)}/s  depth {number(totals.depth)}")
+        text = (f"nsqc top {__version__}  {count(totals.nodes, 'node')}{silent}  {count(totals.topics, 'topic')}  "
+                f"{count(totals.channels, 'channel')}  in {number(totals.coming)}/s  out {number(totals.going)}/s  "
+                f"depth {number(totals.depth)}")
         # The clock is always shown: it tells a live screen from a frozen one.
         clock = ("stopped " if self._frozen else "") + time.strftime("%H:%M:%S")
         return (RED if totals.silent else BOLD) + cell(text, columns - len(clock) - 1) + " " + clock
