@@ -42,10 +42,10 @@ $(VENV)/.ready: pyproject.toml
 	@$(REQUIREMENTS) run tools | $(INSTALL) 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
 	@touch $@
 
-# Additional requirements of tests; Spark alone is half a gigabyte.
+# Additional requirements of tests; Spark alone is half a gigabyte. Python compiles what they import of it, a tenth.
 $(VENV)/.testing: $(VENV)/.ready
 	@$(MAKE) --no-print-directory check-tests
-	$(REQUIREMENTS) test lint spark | $(INSTALL) --requirement /dev/stdin
+	$(REQUIREMENTS) test lint spark | $(INSTALL) --no-compile --requirement /dev/stdin
 	@touch $@
 
 # The extensions, optimised, in place.
