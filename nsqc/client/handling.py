@@ -452,7 +452,7 @@ class Handling:
         """on_give_up has returned."""
         self._count("given_up")
         message.finish()
-        log.error("%s: message %s given up after %d attempts: %s", self._name, message.id.decode(), message.attempts,
+        log.error("%s: message %s given up at attempt %d: %s", self._name, message.id.decode(), message.attempts,
                   described(error) if error is not None else "it was never answered", exc_info=error,
                   extra=self._fields(message, "given_up", began))
 

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from nsqc.client.frames import Message
@@ -24,6 +25,14 @@ class Metrics(NamedTuple):
     running: Any        # Any: a Gauge
 
 
+def needed(module: str, extra: str) -> ModuleType:
+    """An optional module. Raises ImportError, with its remedy."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{error.name} is missing: pip install 'nsqc[{extra}]'", name=error.name) from None
+
+
 _metrics: weakref.WeakKeyDictionary[object, Metrics] = weakref.WeakKeyDictionary()      # by registry
 
 
@@ -32,7 +41,7 @@ def prometheus(topic: str, channel: str, registry: Any = None) -> Middleware:
     """Counts and times the calls of a handler: nsqc_worker_messages_total by outcome (returned, raised),
     nsqc_worker_seconds, nsqc_worker_running. registry: prometheus_client's default one. Raises ImportError without
     prometheus_client."""
-    package = import_module("prometheus_client")
+    package = needed("prometheus_client", "prometheus")
     registry = package.REGISTRY if registry is None else registry
     if registry not in _metrics:
         _metrics[registry] = Metrics(
@@ -64,7 +73,7 @@ def prometheus(topic: str, channel: str, registry: Any = None) -> Middleware:
 def opentelemetry(topic: str, channel: str, tracer: Any = None) -> Middleware:
     """A span per handler call, with the exception it raises; a child of the span of publishing() if the message has its
     headers. tracer: by default the global provider's. Raises ImportError without opentelemetry."""
-    package = import_module("opentelemetry.trace")
+    package = needed("opentelemetry.trace", "opentelemetry")
     extract = import_module("opentelemetry.propagate").extract
     spans = package.get_tracer("nsqc.worker") if tracer is None else tracer
     common = {"messaging.system": "nsq", "messaging.operation.type": "process", "messaging.destination.name": topic,
@@ -85,7 +94,7 @@ def publishing(topic: str, tracer: Any = None) -> Iterator[dict[str, str]]:     
     """A span for a publish, by any client. Its value is the headers for nsqc.client.with_headers(), by which the span
     of the handler becomes its child. tracer: by default the global provider's. Raises ImportError without
     opentelemetry."""
-    package = import_module("opentelemetry.trace")
+    package = needed("opentelemetry.trace", "opentelemetry")
     inject = import_module("opentelemetry.propagate").inject
     spans = package.get_tracer("nsqc.producer") if tracer is None else tracer
     attributes = {"messaging.system": "nsq", "messaging.operation.type": "send", "messaging.destination.name": topic}

@@ -1,5 +1,7 @@
 """Middlewares that observe handlers: data in Prometheus and OpenTelemetry, for both kinds of workers."""
 
+import sys
+
 import pytest
 
 from nsqc.client import with_headers
@@ -87,3 +89,17 @@ def test_running_needs_no_more_than_a_worker(daemon):
     publish(node, b"good")
     with running(aio.Worker("t", "c", address(node), handler=handle)):
         wait_until(lambda: settled(node))
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
+
+    def publish_with_span():
+        with publishing("t"):
+            pass
+    for call, package, extra in ((lambda: prometheus("t", "c"), "prometheus_client", "prometheus"),
+                                 (lambda: opentelemetry("t", "c"), "opentelemetry", "opentelemetry"),
+                                 (publish_with_span, "opentelemetry", "opentelemetry")):
+        with pytest.raises(ImportError, match=rf"{package}.* is missing: pip install 'nsqc\[{extra}\]'"):
+            call()

@@ -146,7 +146,7 @@ def test_messages_are_given_up(daemon, work, caplog):
         wait_until(lambda: settled(node) and running.worker.stats().given_up == 2)
     assert calls.count(b"bad") == 3 and calls.count(b"good") == 1
     assert len(given_up) == 3 and {(body, text) for body, _, text in given_up} >= {(b"hopeless", "it has no amount")}
-    assert any("given up after" in record.getMessage() and record.levelno == logging.ERROR for record in caplog.records)
+    assert any("given up at attempt" in record.getMessage() and record.levelno == logging.ERROR for record in caplog.records)
 
 
 def test_a_message_that_no_process_survives_is_given_up(daemon, work):

@@ -204,13 +204,20 @@ def test_workers_of_a_session_import_pyspark_with_its_byte_code(spark, monkeypat
     assert "SPARK_HOME" not in os.environ
 
 
+def test_arrow_of_a_session_does_not_check_each_access(spark):
+    java = spark.sparkContext._jvm.org.apache.arrow
+    assert not java.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED
+    assert not java.vector.NullCheckingForGet.NULL_CHECKING_ENABLED
+
+
 def test_a_process_that_only_plans_imports_little():
     """Spark starts one for each query."""
     code = ("import sys; before = set(sys.modules); import nsqc.spark.source; "
             "print(sorted({'pyarrow.compute', 'http.client', 'asyncio', 'nsqc.spark.sink', 'nsqc.spark.stager', "
-            "'nsqc.spark.log.stream'} & sys.modules.keys() - before))")
+            "'nsqc.spark.log.stream'} & sys.modules.keys() - before)); "
+            "import nsqc.spark.log.stream; print('uvloop' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
-                          check=True).stdout.strip() == "[]"
+                          check=True).stdout.split() == ["[]", "False"]
 
 
 def test_a_reader_that_arrives_where_there_is_no_nsqc_says_so(tmp_path):

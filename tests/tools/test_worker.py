@@ -186,7 +186,7 @@ def test_failures_back_off_and_are_logged(place):
     assert tool.stop(signal.SIGTERM) == 0
     assert place.node.stats("dead")["depth"] == 1 and place.lines() == [b"bad"] * 2
     assert "failed at attempt 1, again in 0.0 s: ValueError: \\x1b[31mno\nTraceback" in tool.err and "\x1b" not in tool.err
-    assert "given up after 2 attempts: ValueError" in tool.err
+    assert "given up at attempt 2: ValueError" in tool.err
 
 
 class Plain(Lossy):
