@@ -303,11 +303,18 @@ class NodeLogs:
         return {*self.by_id}
 
     def note(self, most_bytes: int, most_logs: int) -> News:
-        if not self.noted:
+        if not self.noted:      # else the last call failed on its way: this one ships what that has
             self.data.clear()
+            self.take(self.noted, most_bytes, most_logs)
+        metadata = self.changed_metadata()
+        logs, self.noted = self.noted, {}
+        return News([*logs.values()], metadata, any(self.round))
+
+    def take(self, logs: dict[int, LogNews], most_bytes: int, most_logs: int) -> None:
+        """Moves what a note may have from the round, or from the next one. Raises OSError."""
         if not any(self.round):
             self.collect()
-        logs, size = self.noted, 0
+        size = 0
         while self.round.news and len(logs) < most_logs:
             news = self.round.news.popleft()
             logs[news.id] = news
@@ -315,9 +322,6 @@ class NodeLogs:
             size += self.take_frames(logs)
         while self.round.states and not self.round.frames and size < most_bytes and len(logs) < most_logs:
             size += self.take_state(logs)
-        metadata = self.changed_metadata()
-        self.noted = {}
-        return News([*logs.values()], metadata, any(self.round))
 
     def collect(self) -> None:
         """Notes what is new: in one step, or, if there are many logs, first all positions, then all ends."""

@@ -84,7 +84,7 @@ async def _deleted(app: App, topic: Topic, ephemeral: bool, gone: asyncio.Future
     if ephemeral:
         return
     failed = None
-    for step in (app.broker.removed, lambda: app.broker.recorded(topic), app.rules.written,
+    for step in (app.broker.removed, lambda: app.broker.recorded(topic), app.rules.written, app.channel_rules.written,
                  lambda: app.broker.save_metadata(topic)):
         try:
             await step()

@@ -228,10 +228,17 @@ def test_a_file_that_cannot_be_read_delays_what_is_shipped(machine, root):
     loop = node.data_path / ChannelRules.scope.file
     loop.symlink_to(loop)
     node.publish("orders", b"two")
+    node.post("/channel/create?topic=orders&channel=billing&from=beginning")
     wait_until(lambda: json.loads(node.http("GET", "/info")[1])["bucket"]["errors"])
-    loop.unlink()
     node.publish("orders", b"three")
+    node.post("/channel/create?topic=orders&channel=mail&from=beginning")
+    time.sleep(1.5)     # it tries again each second
+    loop.unlink()
     shipped(root, "orders", 3)
+    wait_until(lambda: positions_are_shipped(root, node))
+    lose(node)
+    node = machine(FORCE)
+    assert [node.channel("orders", channel)["depth"] for channel in ("billing", "mail")] == [3, 3]
 
 
 def test_a_clean_stop_ships_everything_and_needs_no_watch(machine):
