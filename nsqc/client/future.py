@@ -34,9 +34,8 @@ class Sent(Future[None]):
             except BaseException as error:
                 log.log(logging.ERROR, "a callback of a message has raised", exc_info=error)
 
-    def forked(self, condition: threading.Condition) -> None:
+    def forked(self) -> None:
         """In a forked child: whoever waits gets an error. Callbacks are the parent's."""
-        self._condition = condition
         if self._state != FINISHED:
             self._state, self._exception = FINISHED, Closed("the message was sent before a fork: only the parent knows "
                                                             "its outcome")

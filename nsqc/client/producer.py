@@ -324,9 +324,10 @@ class Producer:
         self._open.clear()
         lost = self._outbox.futures()
         self._changed, self._sender, self._outbox = threading.Condition(), None, self._outbox.copy()
-        self._outcome = threading.Condition()
+        # In place: all futures have it, also those that are done.
+        self._outcome._at_fork_reinit()  # type: ignore[attr-defined]    # typeshed lacks it
         for future in lost:
-            future.forked(self._outcome)
+            future.forked()
 
 
 def first_future(condition: threading.Condition) -> Sent:

@@ -298,13 +298,23 @@ def test_a_daemon_that_is_killed(daemon, producing):
 
 
 FORK = """
-import os, sys
+import os, sys, threading
 from nsqc.client import Closed, Producer
 producer = Producer(sys.argv[1], linger=180)
+done = producer.send("t", b"parent")
+producer.flush()
 future = producer.send("t", b"parent")
+held, forked = threading.Event(), threading.Event()
+def hold():     # as the thread that sends may, at the moment of a fork
+    with producer._outcome:
+        held.set()
+        forked.wait()
+threading.Thread(target=hold).start()
+held.wait()
 child = os.fork()
+forked.set()
 if not child:
-    assert isinstance(future.exception(180), Closed)
+    assert isinstance(future.exception(180), Closed) and done.result(180) is None
     mine = producer.send("t", b"child")
     producer.flush()
     os._exit(0 if mine.result() is None else 1)
@@ -321,7 +331,7 @@ def test_fork(daemon):
     done = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK, address(node)], capture_output=True,
                           text=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(stored(node, 2)) == [b"child", b"parent"]
+    assert sorted(stored(node, 3)) == [b"child", b"parent", b"parent"]
 
 
 def test_the_end_of_a_program_that_does_not_wait(daemon):

@@ -60,6 +60,12 @@ async def coroutine(message):
 async def slow_coroutine(message):
     await asyncio.to_thread(slow, message)
 
+def slow_batch(messages):
+    slow(messages[0])
+
+async def slow_batch_coroutine(messages):
+    await slow_coroutine(messages[0])
+
 def leave(message):
     sys.exit(9)
 
@@ -146,6 +152,18 @@ def test_sigterm_waits_for_handlers(place, name):
     (place.folder / "release").touch()
     assert tool.wait() == 0 and len(place.lines("returned")) == 2
     assert (place.node.channel("t", "c")["depth"], place.node.channel("t", "c")["in_flight_count"]) == (3, 0)
+
+
+@pytest.mark.parametrize("name", ["slow_batch", "slow_batch_coroutine"])
+def test_sigterm_finishes_one_batch_and_returns_the_next(place, name):
+    place.publish(*[b"x"] * 5)
+    tool = place.handling(name, "--batch", "3", "--batch-timeout", "10m", "--max-in-flight", "5")
+    wait_until(lambda: len(place.lines()) == 1 and place.node.channel("t", "c")["in_flight_count"] == 5)
+    tool.process.send_signal(signal.SIGTERM)
+    tool.says("stopping, handlers at work: 1")
+    (place.folder / "release").touch()
+    assert tool.wait() == 0 and len(place.lines("returned")) == 1
+    wait_until(lambda: (place.node.channel("t", "c")["depth"], place.node.channel("t", "c")["in_flight_count"]) == (2, 0))
 
 
 @pytest.mark.parametrize("name", ["hang", "stubborn"])
