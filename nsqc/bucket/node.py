@@ -118,8 +118,8 @@ class Restorer:
             replace_file(os.path.join(path, f"cursors.{number:06}"), fold(unpack_journal(log.cursors), number)[1],
                          durable=False)
         lacking = [part for part in log.frames if part.end > end]
-        if lacking or (end == 0 and log.heads):
-            self.restore_segments(path, log, lacking[0].segment if lacking else numbers_of(log.heads[-1])[0], reserved)
+        if lacking:
+            self.restore_segments(path, log, lacking[0].segment, reserved)
         return sum(part.end - max(part.first, end) for part in lacking)
 
     def restore_segments(self, path: str, log: LogMap, oldest: int, reserved: int) -> None:
@@ -131,12 +131,9 @@ class Restorer:
                 if part.segment not in frames:
                     raise DamagedError(f"the header of segment {part.segment} of {log.topic} is missing")
                 frames[part.segment].append(part)
-        numbers = [*frames]
-        position, end = FRAMES_AT, numbers_of(heads[numbers[-1]])[1]
-        if last := frames[numbers[-1]]:
-            position, end = last[-1].position + last[-1].length, last[-1].end
-        write_segments(path, [heads[number] for number in numbers], position, end, log.due_ns, log.time_ns,
-                       max(reserved, end), log.key)
+        numbers, last = [*frames], log.frames[-1]
+        write_segments(path, [heads[number] for number in numbers], last.position + last.length, last.end, log.due_ns,
+                       log.time_ns, max(reserved, last.end), log.key)
         now_ns = time.time_ns()
         for number, following in zip(numbers, [*numbers[1:], 0], strict=True):
             due_ns, time_ns = ends_before(heads[following]) if following else (log.due_ns, log.time_ns)
