@@ -3,8 +3,8 @@
 `Map.apply` is the only function that says what a commit means; takeovers, checkpoints and readers all use it.
 
 The frames of a log are a list of extents. A checkpoint moves those in commits to data objects, together with smaller
-extents before them, as in a binary counter: so each byte moves about log2(8 MiB / first size) times, and a log has few
-extents besides those of 8 MiB and more. What a checkpoint no longer names is deleted a day later (ship.py).
+extents before them, as in a binary counter: so each byte moves about log2(4 MiB / first size) times, and a log has few
+extents besides those of 4 MiB and more. What a checkpoint no longer names is deleted a day later (ship.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from nsqc.bucket.commit import (
 from nsqc.store.log.journal import fold
 
 Unneeded = Annotated[str, Meta(pattern=r"\A(checkpoint/[0-9]{20}|data/[0-9a-f]{32})\Z")]
-FINAL_BYTES = 8 << 20           # an extent of this size moves no more
+FINAL_BYTES = 4 << 20           # an extent of this size moves no more
 LOGS_A_PART = 256               # of a checkpoint, encoded in one step
 MOST_JOURNAL = 65536            # bytes of frames of a journal that a checkpoint has
 

@@ -27,7 +27,7 @@ COMMIT, CHECKPOINT = b"nsqcCOM\x01", b"nsqcCHK\x01"
 HEAD = 16
 INLINE_BYTES = 4 << 20          # of frames in a commit; more go to data objects
 MOST_COMMIT = 64 << 20          # bytes that a reader accepts
-PIECE_BYTES = 16 << 20          # of a data object, unless a single frame is larger
+PIECE_BYTES = 8 << 20           # of a data object, unless a single frame is larger
 
 # Limits of numbers: offsets as in docs/ondisk.md, and what can be added without leaving 64 bits.
 Count = Annotated[int, Meta(ge=0, le=2**62)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqc.bucket.commit import DamagedError, Frames
-from nsqc.bucket.store import Bucket, BucketError
+from nsqc.bucket.store import Bucket, BucketError, in_thread
 from nsqc.store.log.names import Segment, frames_path
 from nsqc.store.log.segment import index_frames, make_remote
 
@@ -197,8 +196,7 @@ class History:
         self._start()
 
     def _run(self, call: Callable[[], object], ended: Callable[[str], object]) -> None:
-        """Runs a call on a thread, then the other one on the loop, with why it failed. The process does not wait for
-        it when it ends."""
+        """Runs a call on a thread, then the other one on the loop, with why it failed."""
         def run() -> None:
             why = ""
             try:
@@ -208,7 +206,7 @@ class History:
             with suppress(RuntimeError):        # the loop is closed
                 self.call_on_loop(partial(ended, why))
 
-        threading.Thread(target=run, name="bucket-fetch", daemon=True).start()
+        in_thread(run)
 
     # ------------------------------------------------------------------ logs
 

@@ -24,7 +24,7 @@ import msgspec
 
 from nsqc.bucket.checkpoint import Head, LogMap, Map, fold_journal
 from nsqc.bucket.commit import (
-    INLINE_BYTES,
+    PIECE_BYTES,
     DamagedError,
     Frames,
     LogNews,
@@ -62,6 +62,7 @@ HEAD_BYTES = 128                # of one copy of a segment's header
 RESTORES = 8                    # logs at once
 LOGS_AT_ONCE = 256              # noted in one step of the loop
 METADATA_BYTES = 16 << 20       # of all small files
+READ_BYTES = PIECE_BYTES        # of frames
 T = TypeVar("T")
 Say: TypeAlias = Callable[[str], object]       # gets lines for people
 
@@ -117,8 +118,8 @@ class Restorer:
             replace_file(os.path.join(path, f"cursors.{number:06}"), fold(unpack_journal(log.cursors), number)[1],
                          durable=False)
         lacking = [part for part in log.frames if part.end > end]
-        if lacking or (end == 0 and log.heads):
-            self.restore_segments(path, log, lacking[0].segment if lacking else numbers_of(log.heads[-1])[0], reserved)
+        if lacking:
+            self.restore_segments(path, log, lacking[0].segment, reserved)
         return sum(part.end - max(part.first, end) for part in lacking)
 
     def restore_segments(self, path: str, log: LogMap, oldest: int, reserved: int) -> None:
@@ -130,12 +131,9 @@ class Restorer:
                 if part.segment not in frames:
                     raise DamagedError(f"the header of segment {part.segment} of {log.topic} is missing")
                 frames[part.segment].append(part)
-        numbers = [*frames]
-        position, end = FRAMES_AT, numbers_of(heads[numbers[-1]])[1]
-        if last := frames[numbers[-1]]:
-            position, end = last[-1].position + last[-1].length, last[-1].end
-        write_segments(path, [heads[number] for number in numbers], position, end, log.due_ns, log.time_ns,
-                       max(reserved, end), log.key)
+        numbers, last = [*frames], log.frames[-1]
+        write_segments(path, [heads[number] for number in numbers], last.position + last.length, last.end, log.due_ns,
+                       log.time_ns, max(reserved, last.end), log.key)
         now_ns = time.time_ns()
         for number, following in zip(numbers, [*numbers[1:], 0], strict=True):
             due_ns, time_ns = ends_before(heads[following]) if following else (log.due_ns, log.time_ns)
@@ -197,7 +195,7 @@ class NodeLogs:
         self.points: dict[int, Point] = {}
         self.trims: dict[int, int] = {}         # first offsets, as last noted
         self.round = Round(deque(), deque(), deque())
-        self.data: dict[tuple[int, int, int], bytes] = {}       # of the last note: by log, salt and position
+        self.data: dict[tuple[int, int, int], bytes] = {}       # of the current note
         self.noted: dict[int, LogNews] = {}     # by the note that is being made, or that failed on the way
         self.journals_kept = False              # the files of journals are those that the bucket's were read from
         self.metadata = b""
@@ -304,11 +302,11 @@ class NodeLogs:
 
     def note(self, most_bytes: int, most_logs: int) -> News:
         if not self.noted:      # else the last call failed on its way: this one ships what that has
-            self.data.clear()
+            self.data = {}
             self.take(self.noted, most_bytes, most_logs)
         metadata = self.changed_metadata()
         logs, self.noted = self.noted, {}
-        return News([*logs.values()], metadata, any(self.round))
+        return News([*logs.values()], metadata, any(self.round), self.data)
 
     def take(self, logs: dict[int, LogNews], most_bytes: int, most_logs: int) -> None:
         """Moves what a note may have from the round, or from the next one. Raises OSError."""
@@ -370,24 +368,23 @@ class NodeLogs:
         """Moves the next frames from the round to a note; returns their bytes. Raises OSError."""
         news, extent = self.round.frames[0]
         try:
-            data, head = read_extent(extent)
+            data, end, head = read_extent(extent)
         except FileNotFoundError:       # retention removed them
             self.round.frames.popleft()
             return 0
-        length, end = whole_batches(data, extent.salt, extent.position)
         self.round.frames.popleft()
-        if length == 0:
+        if not data:
             self.say(f"messages {extent.first} to {extent.end - 1} of topic {news.topic} are damaged and not shipped")
             return 0
-        part = Frames(extent.sequence, extent.salt, extent.position, length, extent.first, end)
-        if length < extent.length:
+        part = Frames(extent.sequence, extent.salt, extent.position, len(data), extent.first, end)
+        if part.length < extent.length:
             self.round.frames.appendleft((news, extent._replace(
-                position=extent.position + length, length=extent.length - length, first=end)))
-        self.data[news.id, part.salt, part.position] = data if length == len(data) else data[:length]
+                position=extent.position + part.length, length=extent.length - part.length, first=end)))
+        self.data[news.id, part.salt, part.position] = data
         news = logs.get(news.id, news)
         logs[news.id] = msgspec.structs.replace(news, frames=[*news.frames, part],
                                                heads=[*news.heads, head] if head else news.heads)
-        return length
+        return part.length
 
     def take_state(self, logs: dict[int, LogNews]) -> int:
         """Likewise for the positions of a log's channels, and its numbers."""
@@ -439,11 +436,7 @@ class NodeLogs:
         self.metadata = metadata
         return metadata
 
-    def read(self, log_id: int, part: Frames) -> bytes:
-        return self.data[log_id, part.salt, part.position]
-
     def shipped(self, news: News) -> None:
-        self.data.clear()
         ends = [(log.id, log.frames[-1].end) for log in news.logs if log.frames]
         if ends or not news.more:
             self.call_on_loop(partial(self._is_shipped, ends, not news.more))
@@ -455,17 +448,19 @@ class NodeLogs:
         self.call_on_loop(partial(self.on_fenced, reason))
 
 
-def read_extent(extent: Extent) -> tuple[bytes, bytes]:
-    """(frames of a segment: all, or those that fit into INLINE_BYTES, or one batch; the header, if the segment begins
-    with them). Raises OSError."""
+def read_extent(extent: Extent) -> tuple[bytes, int, bytes]:
+    """(frames of a segment: all, or those that fit into READ_BYTES, or one batch, and none if they are damaged; the
+    offset after them; the header, if the segment begins with them). Raises OSError."""
     with open(extent.path, "rb") as file:
-        most = INLINE_BYTES
+        most = READ_BYTES
         while True:
             data = os.pread(file.fileno(), min(most, extent.length), extent.position)
-            if len(data) >= extent.length or whole_batches(data, extent.salt, extent.position)[0] or len(data) < most:
+            length, end = whole_batches(data, extent.salt, extent.position, extent.first)
+            if length or len(data) >= extent.length or len(data) < most:
                 break
             most *= 2
-        return data, os.pread(file.fileno(), HEAD_BYTES, 0) if extent.position == FRAMES_AT else b""
+        head = os.pread(file.fileno(), HEAD_BYTES, 0) if extent.position == FRAMES_AT else b""
+        return data if length == len(data) else data[:length], end, head
 
 
 def read_journal(extent: Extent) -> tuple[int, int, bytes]:

@@ -1,9 +1,11 @@
 """Ships the changes of a node's logs: one thread, one commit at a time, until another writer's commit has its number.
 
-    logs --wake--> Shipper --note, read--> logs             what is new, as one commit
+    logs --wake--> Shipper --note--> logs                   what is new, as one commit
                    Shipper --create--> bucket               repeated, unchanged, until its outcome is known
                    Shipper --shipped--> logs                waiters are released
                    Shipper --commit--> Checkpointer         a second thread: packs, puts checkpoints, deletes
+
+Of a backlog, data objects are put in parallel, and the next commit is noted and its objects begun while one is put.
 
 A commit's bytes are frozen before the first attempt. Whatever goes wrong is repeated, except one thing: another commit
 has the number. Then the node is another's, and this process is fenced for ever: it ships, checkpoints and deletes no
@@ -16,7 +18,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -33,13 +36,12 @@ from nsqc.bucket.commit import (
     decode_commit,
     encode_commit,
 )
-from nsqc.bucket.reading import verify_frames
-from nsqc.bucket.store import BucketError, Unclear
+from nsqc.bucket.store import BucketError, Unclear, in_thread
 from nsqc.bucket.takeover import Owned
 
 LINGER_SECONDS = 0.25
 IDLE_SECONDS = 10.0
-MOST_NEWS = 32 << 20            # bytes of frames in one commit with its data objects, and in memory
+MOST_NEWS = 24 << 20            # bytes of frames in one commit with its data objects; two of them are in memory
 MOST_LOGS = 1000                # in one commit: encoding and decoding it takes milliseconds
 CHECKPOINT_BYTES = 64 << 20     # of commits, or 16 times the last checkpoint
 CHECKPOINT_COMMITS = 2000
@@ -50,15 +52,25 @@ T = TypeVar("T")
 
 
 class News(NamedTuple):
-    """What happened since the last note. Frames have no object; their bytes are read when they are shipped."""
+    """What happened since the last note. Frames have no object."""
 
     logs: Sequence[LogNews] = ()
     metadata: bytes | None = None
     more: bool = False          # there is more: the next note follows at once
+    data: dict[tuple[int, int, int], bytes] = {}        # of the frames: by log, salt and position
+
+
+class Prepared(NamedTuple):
+    """A commit, but for its number."""
+
+    news: News
+    logs: list[LogNews]         # whose frames have their places
+    payload: list[bytes]
+    puts: list[Future[None]]    # of data objects
 
 
 class Logs(Protocol):
-    """What the shipper needs of a node's logs. Called on its thread, except where noted."""
+    """What the shipper needs of a node's logs. Called on its threads, one note at a time."""
 
     def resume(self, whole: Map) -> None:
         """Called once, before the first note: what the bucket has. Notes begin with what it lacks."""
@@ -70,9 +82,6 @@ class Logs(Protocol):
         before those with the channels. Frames are whole batches, cut to INLINE_BYTES unless one batch is larger.
         Raises OSError; the next call continues.
         """
-
-    def read(self, log_id: int, part: Frames) -> bytes:
-        """The bytes of frames in the last note. Raises OSError."""
 
     def shipped(self, news: News) -> None:
         """A commit with this is in the bucket."""
@@ -165,15 +174,16 @@ class Shipper:
 
     def run(self) -> None:
         self.logs.resume(self.checkpoints.whole)
-        more = True
+        more, ahead = True, None
         while not self.fence:
             ends = self.wait(more)
-            noted = self.surely(lambda: self.logs.note(MOST_NEWS, MOST_LOGS))
-            if noted is None:
+            prepared = self.prepare() if ahead is None else ahead.result()
+            if prepared is None:
                 return
-            news, more = noted, noted.more
+            more = prepared.news.more
+            ahead = in_thread(self.prepare) if more else None
             ends = ends and not more
-            if not self.ship(news, ends) or ends:
+            if not self.ship(prepared, ends) or ends:
                 return
 
     def wait(self, more: bool) -> bool:
@@ -192,12 +202,34 @@ class Shipper:
             self.began = time.monotonic()
             return self.ending
 
-    def ship(self, news: News, is_stop: bool) -> bool:
+    def prepare(self) -> Prepared | None:
+        """Notes what is new: frames are in the payload, up to INLINE_BYTES, or put in data objects. None: given up."""
+        return self.surely(lambda: self.gather(self.logs.note(MOST_NEWS, MOST_LOGS)))
+
+    def gather(self, news: News) -> Prepared:
+        is_inline = sum(map(len, news.data.values())) <= INLINE_BYTES
+        puts: list[Future[None]] = []
+        packer = Packer(lambda name, data: puts.append(in_thread(partial(self.put_data, name, data))),
+                        "" if is_inline else new_name())
+        logs = []
+        for log in news.logs:
+            frames: list[Frames] = []
+            for part in log.frames:
+                packer.add(frames, part, news.data.pop((log.id, part.salt, part.position)))
+            logs.append(replace(log, frames=frames))
+        if is_inline:
+            return Prepared(news, logs, packer.parts, puts)
+        packer.flush()
+        return Prepared(news, logs, [], puts)
+
+    def ship(self, prepared: Prepared, is_stop: bool) -> bool:
         """Puts one commit, for as long as it takes. Returns whether it is there: false once fenced or given up."""
-        gathered = self.surely(lambda: self.gather(news))
-        if gathered is None:
+        news, logs, payload, puts = prepared
+        try:
+            for put in puts:
+                put.result()
+        except BucketError:
             return False
-        logs, payload = gathered
         commit = Commit(self.number + 1, self.cluster, self.epoch, self.writer, self.crc, time.time_ns(), self.host,
                         is_stop=is_stop, metadata=news.metadata, logs=logs)
         data = encode_commit(commit, payload)
@@ -209,7 +241,8 @@ class Shipper:
             self.fenced(commit.number, outcome[0])
             return False
         self.number, self.crc = commit.number, crc_of(data)
-        self.commits, self.bytes, self.error = self.commits + 1, self.bytes + len(data), ""
+        self.commits, self.error = self.commits + 1, ""
+        self.count(len(data))
         if news.more:       # the rest of a backlog lags on
             shipped = sum(part.length for log in news.logs for part in log.frames)
             self.shipping_bytes = max(0, self.shipping_bytes - shipped)
@@ -219,31 +252,14 @@ class Shipper:
         self.checkpoints.take(*decode_commit(commit.number, data), len(data))
         return True
 
-    def gather(self, news: News) -> tuple[list[LogNews], list[bytes]]:
-        """(what a commit says, its payload): frames are in the payload, up to INLINE_BYTES, or put in data objects."""
-        is_inline = sum(part.length for log in news.logs for part in log.frames) <= INLINE_BYTES
-        packer = Packer(self.put_data, "" if is_inline else new_name())
-        logs = []
-        for log in news.logs:
-            frames: list[Frames] = []
-            for part in log.frames:
-                packer.add(frames, part, self.read(log.id, part))
-            logs.append(replace(log, frames=frames))
-        if is_inline:
-            return logs, packer.parts
-        packer.flush()
-        return logs, []
-
-    def read(self, log_id: int, part: Frames) -> bytes:
-        """Frames of the log, checked: nothing that readers would refuse is acknowledged."""
-        data = self.logs.read(log_id, part)
-        verify_frames(part, data)
-        return data
-
     def put_data(self, name: str, data: bytes) -> None:
         if self.surely(lambda: (self.bucket.create(name, data),)) is None:
             raise Unclear(f"{name}: given up")
-        self.bytes += len(data)
+        self.count(len(data))
+
+    def count(self, put_bytes: int) -> None:
+        with self.lock:
+            self.bytes += put_bytes
 
     def surely(self, call: Callable[[], T]) -> T | None:
         """Repeats a call until it succeeds; None if the process gives up meanwhile."""
@@ -347,7 +363,7 @@ class Checkpointer:
         if outcome is None or outcome[0] is not None:       # another's: then its owner's commit fences us, too
             return False
         self.newest, self.size, self.put_time = self.whole.head.number, len(data), int(time.time())
-        self.shipper.bytes += len(data)
+        self.shipper.count(len(data))
         self.note_unneeded()
         self.shipper.logs.kept([(log.id, log.frames[-1].end) for commit, _ in commits for log in commit.logs
                                 if log.frames and not log.dropped])

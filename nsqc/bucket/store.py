@@ -20,14 +20,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType
 from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from nsqc.store.files import sync_folder
 
-CALL_SECONDS = 20.0             # of one attempt; a put of a data object of 16 MiB at 1 MB/s
+CALL_SECONDS = 20.0             # of one attempt; a put of a data object of 8 MiB at 0.5 MB/s
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 SCHEMES = ("s3", "gs", "az", "file")
 MOST_OBJECT = 256 << 20         # bytes of an object that is read as a whole
@@ -169,6 +169,20 @@ class Bucket:
                 if left <= 0 or self.stopping.wait(min(pause * (0.5 + secrets.randbelow(1000) / 1000), left)):
                     raise
                 pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """Runs a call on a thread that does not keep the process from ending."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="bucket", daemon=True).start()
+    return answer
 
 
 def open_bucket(uri: str, patience: float = 30.0, stopping: threading.Event | None = None) -> Bucket:

@@ -96,11 +96,9 @@ class MemoryLogs:
             logs = [news for log in self.logs.values() if (news := log.news(most_bytes)) is not None]
             metadata, self.metadata = self.metadata, None
             more = any(log.noted < len(log.parts) for log in self.logs.values())
-            return News(logs, metadata, more)
-
-    def read(self, log_id: int, part: Frames) -> bytes:
-        with self.lock:
-            return self.logs[log_id].read(part)
+            data = {(news.id, part.salt, part.position): self.logs[news.id].read(part)
+                    for news in logs for part in news.frames}
+            return News(logs, metadata, more, data)
 
     def shipped(self, news: News) -> None:
         with self.changed:

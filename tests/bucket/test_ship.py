@@ -93,6 +93,34 @@ def test_a_large_backlog_goes_to_data_objects(store, tmp_path):
     assert restored(Machine(store, tmp_path, "two")).logs[7] == dict(enumerate(bodies(0, 160, 250_000)))
 
 
+def test_a_backlog_keeps_the_store_busy(store, tmp_path):
+    """Data objects are put in parallel, those of the next commit while one is put."""
+    log = Log(7, "orders")
+    logs = MemoryLogs(log)
+    for _ in range(60):
+        log.append(bodies(log.end, 4, 250_000))
+    create, begun, together, ahead = store.create, [], threading.Event(), threading.Event()
+
+    def put(name: str, data: bytes) -> None:
+        if "/data/" in name:
+            begun.append(name)
+            if len(begun) == 3:
+                together.set()
+            if len(begun) == 5:         # the first commit has four
+                ahead.set()
+            assert together.wait(60)
+        elif "/commit/" in name and begun:
+            assert ahead.wait(60)
+        create(name, data)
+
+    shipper = Shipper(Machine(store, tmp_path, "one").take_over(), logs, **FAST)
+    store.create = put
+    shipper.start()
+    assert logs.wait(log)
+    assert shipper.stop(30)
+    assert Collected(Machine(store, tmp_path, "two").take_over()).logs[7] == dict(enumerate(bodies(0, 240, 250_000)))
+
+
 def test_a_clean_stop_has_a_checkpoint_and_needs_no_watch(store, tmp_path):
     log = Log(7, "orders")
     logs = MemoryLogs(log)

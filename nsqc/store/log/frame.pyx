@@ -210,17 +210,19 @@ cdef Message *frame_message(const Frame *frame, const char *c_record, int64_t in
     return message_new(c_id, frame.time_ns, c_record + RECORD_SIZE, <uint32_t> load_i32(c_record))
 
 
-def whole_batches(bytes data not None, uint64_t salt, int64_t position) -> tuple[int, int]:
+def whole_batches(bytes data not None, uint64_t salt, int64_t position, int64_t first) -> tuple[int, int]:
     """(bytes, the offset after the last record) of the whole batches of frames at the beginning of data, which lay at a
-    position of a segment; 0 bytes: there is none."""
+    position of a segment, with the records from an offset on; 0 bytes: there is none."""
     cdef const char *c_data = PyBytes_AS_STRING(data)
     cdef int64_t at = 0, length = 0, end = 0, have = len(data)
     cdef Frame frame
     with nogil:
-        while at < have and frame_check(c_data + at, have - at, salt, position + at, &frame) == FRAME_SOUND:
+        while (at < have and frame_check(c_data + at, have - at, salt, position + at, &frame) == FRAME_SOUND
+               and frame.first == first):
             at += frame.length
+            first += frame.records
             if not frame.flags & MORE:
-                length, end = at, frame.first + frame.records
+                length, end = at, first
     return length, end
 
 
