@@ -213,8 +213,8 @@ PING_S = 15.0
 # Between attempts to connect, seconds: doubled each time, never more than nsqd waits.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 TLS_SCHEME = "tls://"
-NO_PORT = ("; it lists only nodes with an HTTP port: give --http-address; with --tls-required that port only tells clients "
-           "the HTTPS port")
+NO_PORT = ("; it lists only nodes with an HTTP port: give --http-address; with --tls-required that port only names the"
+           " HTTPS port")
 BATCH = 64  # commands sent before their replies are awaited
 MAX_PENDING = 100_000  # changes; an nsqlookupd that lags more is registered with from scratch
 
