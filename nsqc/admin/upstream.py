@@ -438,7 +438,7 @@ class HttpNodes:
 
     async def _connect(self, address: str) -> _Connection:
         place = self._https.get(address, address)
-        context = None if place == address else (self._tls or ssl.create_default_context())
+        context = (self._tls or ssl.create_default_context()) if address in self._https else None
         connection = await self._dialer.connect(lambda: _Connection(self._loop), place, self._connect_s, context,
                                                 lambda ip: self._trust.why_unreachable(address, ip))
         connection.place = place

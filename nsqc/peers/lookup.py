@@ -213,6 +213,8 @@ PING_S = 15.0
 # Between attempts to connect, seconds: doubled each time, never more than nsqd waits.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 TLS_SCHEME = "tls://"
+NO_PORT = ("; it lists only nodes with an HTTP port: give --http-address; with --tls-required that port only names the"
+           " HTTPS port")
 BATCH = 64  # commands sent before their replies are awaited
 MAX_PENDING = 100_000  # changes; an nsqlookupd that lags more is registered with from scratch
 
@@ -313,7 +315,9 @@ class LookupPeer:
                 if self._restarting:
                     self._restarting = False
                     continue
-                self._log.error("LOOKUPD(%s): %s", self.address, reason_of(error))
+                more = (": give the authority of its certificate by --lookupd-root-ca-file"
+                        if isinstance(error, ssl.SSLCertVerificationError) else "")
+                self._log.error("LOOKUPD(%s): %s%s", self.address, reason_of(error), more)
             self.attempted.set()
             if self._loop.time() - start > PING_S:
                 pause = FIRST_PAUSE_S
@@ -346,7 +350,8 @@ class LookupPeer:
             self.info = _decode(reply)
         except JSONError:
             await self._explain(connection)
-            raise ConnectionEnded(f"it answered {_text(reply[:200])!r} to IDENTIFY") from None
+            more = NO_PORT if reply.endswith(b"missing fields") else ""
+            raise ConnectionEnded(f"it answered {_text(reply[:200])!r} to IDENTIFY{more}") from None
         except ConnectionEnded:
             await self._explain(connection)
             raise

@@ -53,6 +53,8 @@ def test_redriving_and_dropping(cluster, letters, visit):
     page.get_by_text("orders/billing: ").wait_for()
     page.locator(".messages > li", has_text="b1").get_by_role("button", name="Redrive").wait_for()
     page = browser.open(f"topics/{DEAD}")
+    page.get_by_text("No channel: dead letters wait until they are redriven or dropped.").wait_for()
+    assert not page.get_by_role("heading", name="Positions in the log").count()     # hidden: there is none
     # A channel.
     row = page.get_by_role("row", name=re.compile("^orders billing 6 6"))
     row.get_by_role("button", name="Redrive").click()

@@ -18,6 +18,7 @@ from tests.support.log import RecordingLog
 from tests.support.lookupd import LookupServer
 from tests.support.network import outside
 from tests.support.patience import WAIT_SECONDS
+from tests.support.secure import make_certificates
 from tests.support.stranger import SECRET, Stranger
 
 
@@ -208,3 +209,14 @@ def test_a_user_named_twice_is_none(cluster):
         sock.sendall(b"POST /api/topics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-User: ann\r\nX-User: eve\r\nContent-Length: 13\r\n\r\n" + b'{"topic":"t"}')
         assert sock.recv(4096).startswith(b"HTTP/1.1 403 ")
     assert admin.call("POST", "/api/topics", {"topic": "t"}, X_User="ann").status == 200
+
+
+def test_a_lookup_server_with_nothing_but_tls(cluster, tmp_path):
+    certs = make_certificates(tmp_path)
+    server = LookupServer(tmp_path / "tls.log", f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key")
+    admin = cluster.admin(f"--http-client-tls-root-ca-file={certs}/server.pem",
+                          source=f"--lookupd-http-address=https://127.0.0.1:{server.http_port}")
+    wait_until(lambda: "200 GET /nodes" in server.log)
+    assert not seen(admin, "/overview", lambda data: not data["attention"])["attention"]
+    assert "http request" not in server.log
+    assert server.stop() == 0

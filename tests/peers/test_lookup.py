@@ -9,8 +9,10 @@ import pytest
 from tests.peers.fakes import HOST, Lookupd, TcpServer
 from tests.support import nested
 from tests.support.daemon import wait_until
+from tests.support.lookupd import LookupServer
 from tests.support.places import WORDS, Places
 from tests.support.ports import free_port
+from tests.support.secure import make_certificates
 
 PATIENCE = ("--http-client-connect-timeout=1s", "--http-client-request-timeout=1s")
 
@@ -46,6 +48,18 @@ def test_unix_sockets_have_no_port_to_tell(daemon, lookupd):
     daemon(f"--lookupd-tcp-address={lookup.address}", unix=True)
     lookup.wait_for_introductions(1)
     assert (lookup.identities()[0]["tcp_port"], lookup.identities()[0]["http_port"]) == (0, 0)
+
+
+def test_a_refusal_says_what_to_do(daemon, tmp_path):
+    """A node without an HTTP port, and one that does not know the lookup server's authority."""
+    plain = LookupServer(tmp_path / "plain.log")
+    without = daemon(f"--lookupd-tcp-address={HOST}:{plain.tcp_port}", unix=True)
+    wait_until(lambda: "it lists only nodes with an HTTP port: give --http-address" in without.log)
+    certs = make_certificates(tmp_path)
+    secure = LookupServer(tmp_path / "secure.log", f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key")
+    node = daemon(f"--lookupd-tcp-address=tls://{HOST}:{secure.tcp_port}")
+    wait_until(lambda: "give the authority of its certificate by --lookupd-root-ca-file" in node.log)
+    assert plain.stop() == secure.stop() == 0
 
 
 def test_a_lookupd_that_comes_later_learns_everything(daemon, lookupd):

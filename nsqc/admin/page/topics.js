@@ -58,7 +58,7 @@ export function topic(root, {topic: name, ...args}, tools) {
     ["In flight", data => count(data.in_flight)], ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", p99], ["Messages", data => count(data.messages)], ["Published", data => bytes(data.bytes)]]);
   const rates = chart("Messages per second", [{key: "came", name: "published"}, {key: "went", name: "finished"}], rate);
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
-  const channels = table({caption: `Channels of ${name}`, id: row => row.name, empty: "No channel: messages wait in the topic until there is one.", columns: [columns.channel, columns.came, columns.went, columns.depth, columns.backend, columns.in_flight, columns.deferred,
+  const channels = table({caption: `Channels of ${name}`, id: row => row.name, empty: `No channel: ${name.endsWith(".dead") ? "dead letters wait until they are redriven or dropped" : "messages wait in the topic until there is one"}.`, columns: [columns.channel, columns.came, columns.went, columns.depth, columns.backend, columns.in_flight, columns.deferred,
     columns.requeues, columns.timeouts, columns.clients, columns.oldest, columns.p99, columns.dead, columns.paused, {...columns.spark, label: "Depth, last hour"}]});
   const nodes = table({caption: `Nodes of ${name}`, id: row => row.node, empty: "No node has it.", columns: [columns.node, {key: "waiting", label: "In the topic itself", num: true, text: row => count(row.waiting)}, columns.depth, columns.backend, columns.in_flight, columns.messages, columns.bytes, columns.channels, columns.paused,
     {key: "mark", label: "", sort: false, version: row => String(row.hidden), node: row => row.hidden ? h("span", {class: "badge warn"}, "tombstoned") : ""},
@@ -109,7 +109,7 @@ export function topic(root, {topic: name, ...args}, tools) {
       logs.update(data.logs);
       logCard.element.hidden = !told.length;
       lags.update(told.flatMap(log => (log.log.channels ?? []).map(channel => ({...channel, node: log.node}))));
-      lagCard.element.hidden = !told.length;
+      lagCard.element.hidden = !told.some(log => log.log.channels?.length);
       faults.update(data.errors);
     };
   }};
