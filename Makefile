@@ -98,6 +98,8 @@ main-test:
 	@$(BIN)/python -m pytest --collect-only -qq $(ELSEWHERE) > /dev/null || true      # the tests report errors
 	$(PYTEST) $(ELSEWHERE) -m "not long" $(ARGS)
 
+# Fewer processes: Java and browsers do not wait.
+long-tests: PROCESSES := 4
 long-tests: build $(VENV)/.testing
 	$(PYTEST) --ignore=tests/packaging -m long $(ARGS)
 

@@ -10,6 +10,11 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, of Debian's package chromium (apt-get install chromium)")
 
 EVIL = '"><img src=x onerror="window.pwned=1"><script>window.pwned=1</script>'
+TAKE_TOAST = """() => {
+    const box = [...document.querySelectorAll(".toast")].at(-1), text = box?.innerText;
+    box?.querySelector("button[aria-label=Dismiss]").click();
+    return text;
+}"""
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 360, "height": 740}
 
 
@@ -45,9 +50,5 @@ class Visit:
         dialog.get_by_role("button", name=verb, exact=True).click()
 
     def toast(self):
-        """The text of the next result."""
-        box = self.page.locator(".toast").last
-        box.wait_for()
-        text = box.inner_text()
-        box.get_by_role("button", name="Dismiss").click()
-        return text
+        """The text of the next result, which is dismissed. In one step: a result goes by itself after some seconds."""
+        return self.page.wait_for_function(TAKE_TOAST).json_value()

@@ -120,7 +120,7 @@ def visit(chromium):
 @pytest.fixture
 def fleet(cluster):
     """Two nodes with a topic in memory, one in a log, a consumer and messages; and an admin server."""
-    one, other = cluster.node(), cluster.node()
+    one, other = (cluster.node("--msg-timeout=15m") for _ in range(2))     # one stays in flight
     for node in (one, other):
         node.post("/topic/create?topic=orders")
         for channel in ("billing", "shipping"):
