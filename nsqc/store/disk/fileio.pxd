@@ -61,7 +61,7 @@ cdef void path_store(char *c_path, const char *c_prefix, int64_t number) noexcep
 # A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a shutdown.
 
 cdef enum:                      # for creators of jobs
-    SHORT_BYTES = 131072        # a write up to this size is short if the page cache takes it
+    SHORT_BYTES = 262144        # a write up to this size, about one read of input, is short if the page cache takes it
     QUIET_NS = 1000000000       # after a write, the page cache keeps the data for the next one for at least this long
 
 
