@@ -115,8 +115,9 @@ def _of_topic(topic: TopicRow, moment: Moment) -> Iterator[Concern]:
     if topic.unread_since and moment.at - topic.unread_since >= ALONE_S:
         text = f"{messages(topic.depth)} in {topic.name}"
         if topic.name.endswith(DEAD) or topic.name in moment.feeders:   # for a decision, and not for a channel
-            yield Concern("dead-letters", WARN, f"{text.replace('message', 'dead letter', 1)}, to be redriven or dropped",
-                          topic.name, since=topic.unread_since)
+            text = text.replace("message", "dead letter", 1)
+            yield Concern("dead-letters", WARN, f"{text}, to be redriven or dropped", topic.name,
+                          since=topic.unread_since)
         else:
             yield Concern("no-channel", WARN, f"{text}, which has no channel", topic.name, since=topic.unread_since)
     if topic.paused:
