@@ -8,7 +8,7 @@ PLAIN := $(shell find nsqc -name '*.py')
 TYPES := $(shell find nsqc -name '*.pyi' -o -name py.typed)
 ARGS ?=
 # More processes than cores: tests mostly wait. tests/conftest.py distributes them.
-PROCESSES := 6
+PROCESSES := 4
 PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
 .DEFAULT_GOAL := build

@@ -257,9 +257,9 @@ def test_a_publish_with_sync_bucket_waits_for_the_bucket(machine, root, tmp_path
     client.pub("orders", b"one")
     assert sum(part.end - part.first for _, log in NodeReader(root, "nsqd-1").logs("orders") for part in log.frames) == 1
     assert [line["body"] for line in lines_of(node, "orders")] == ["one"]
-    consumer = node.connect().sub("orders", "billing", 10)
-    (tmp_path / "bucket").rename(tmp_path / "away")
+    (tmp_path / "bucket").rename(tmp_path / "away")     # while nothing has to be shipped
     (tmp_path / "bucket").write_text("not a folder")
+    consumer = node.connect().sub("orders", "billing", 10)
     client.command("PUB orders", b"two")
     # Consumers get it at once; readers by offset only what the bucket has.
     assert {message.body for message in consumer.messages(1)} <= {b"one", b"two"}
@@ -281,14 +281,15 @@ def test_a_publish_with_sync_bucket_waits_for_the_bucket(machine, root, tmp_path
 
 def test_a_node_that_was_replaced_ends(machine, daemon, root, capsys):
     """It was only paused, and continues after another one has taken over. What it never shipped is published again."""
-    one = machine(sync="bucket")
-    one.publish("orders", *[b"%d" % number for number in range(10)])
+    one = machine("--bucket-linger=5s", sync="bucket")
     consumer = one.connect().sub("orders", "billing")
+    one.publish("orders", *[b"%d" % number for number in range(10)])
+    client = one.connect()
+    client.command("PUB orders", b"one's")      # the next commit follows in five seconds
+    wait_until(lambda: one.stats("orders")["message_count"] == 11)
     one.process.send_signal(signal.SIGSTOP)
     two = machine(FORCE, sync="bucket")
     two.publish("orders", b"two's")
-    client = one.connect()
-    client.command("PUB orders", b"one's")
     one.process.send_signal(signal.SIGCONT)
     answer = client.frame()
     assert answer is None or answer[0] == 1, answer

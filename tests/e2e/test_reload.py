@@ -20,8 +20,8 @@ OTHERS = {"log_level": 1, "max_deflate_level": 3, "auth_http_request_method": "p
           "e2e_processing_latency_percentile": (0.5,), "enable_experiment": ("topology-aware-consumption",),
           "http_extended_api": "all", "http_allowed_hosts": ("a.example",), "audit_level": "off",
           "log_format": "text"}     # another value, and the line format that is read here
-# Refused at a start without certificates.
-WITH_CERTIFICATES = ("tls_cert", "tls_key", "tls_client_auth_policy", "tls_required")
+# Refused at a start without certificates, or without a bucket.
+NEEDS_MORE = ("tls_cert", "tls_key", "tls_client_auth_policy", "tls_required", "log_retain_local_bytes")
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def another(name: str):
 def test_every_option_changes_or_needs_a_restart(configured):
     node, reload = configured({}, "--tls-min-version=tls1.0")
     names = {key: name for key, name in KEYS.items()
-             if name not in WITH_CERTIFICATES and name not in ("data_path", "tcp_address", "http_address",
+             if name not in NEEDS_MORE and name not in ("data_path", "tcp_address", "http_address",
                                                                "tls_min_version")}
     values = {key: plain(FLAGS[name].kind, another(name)) for key, name in names.items()}
     before = {key: config(node, key) for key in values}

@@ -3,12 +3,13 @@
 import asyncio
 import gc
 import re
+import sys
 import time
 
 import pytest
 import uvloop
 
-from nsqc.loop import slow, uv
+from nsqc.loop import slow
 from nsqc.loop.slow import SlowLoop, Steps
 from nsqc.loop.uv import Watch, span_began, span_ended
 
@@ -211,7 +212,7 @@ def test_a_uvloop_that_hides_its_loop(monkeypatch):
         class loop:
             __file__ = "/dev/null"
 
-    monkeypatch.setattr(uv, "uvloop", Hidden)
-    log = Lines()
-    SlowLoop(uvloop.new_event_loop(), log).set_limit(LIMIT)
+    loop, log = uvloop.new_event_loop(), Lines()
+    monkeypatch.setitem(sys.modules, "uvloop", Hidden)
+    SlowLoop(loop, log).set_limit(LIMIT)
     assert log.lines == ["LOOP: --slow-loop has no effect - uvloop's library cannot be opened"]

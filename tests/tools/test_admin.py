@@ -93,7 +93,7 @@ def test_several_nodes(node, other):
 
 def test_rules(node):
     row = table(nsqc("topic", "rules", "ruled", *where(node))[0])[1]
-    assert row == [f"127.0.0.1:{node.http_port}", "memory", "write", "0s", "0", "refuse", "0s", "drop",
+    assert row == [f"127.0.0.1:{node.http_port}", "memory", "write", "0s", "0", "0", "refuse", "0s", "drop",
                    "0", "0", "0s", "1000000", "default"]
     out, _ = nsqc("topic", "rules", "ruled", "--storage", "log", "--retain-bytes", "1G", "--retain-time", "72h", "--json",
                   *where(node))
