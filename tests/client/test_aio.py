@@ -412,7 +412,8 @@ def test_no_answer_in_time(run_asyncio):
         for answers, end in (((), ""), ((IDENTIFIED,), "; the message may have been published")):
             producer = Producer(serve(*answers, hold=WAIT_SECONDS), retries=0, timeout=0.2)
             found = await asyncio.gather(*(producer.publish("t", b"x") for _ in range(3)), return_exceptions=True)
-            assert {str(error).rpartition(": ")[2] for error in found} == {f"no answer in time{end}"}
+            texts = {str(error).rpartition(": ")[2] for error in found}     # the first time-out closes the connection
+            assert {f"no answer in time{end}"} <= texts <= {f"no answer in time{end}", f"the connection is closed{end}"}
             await producer.close()
     run_asyncio(main)
 

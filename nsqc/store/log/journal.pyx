@@ -681,7 +681,8 @@ cdef void compact_clean(Compaction *job) noexcept nogil:
     cdef char c_path[PATH_BYTES]
     cdef char c_bad[PATH_BYTES + 4]
     cdef int64_t index
-    for index in range(job.files.count):
+    # The newest first: after a kill in between, none of those that remain follows a gap.
+    for index in range(job.files.count - 1, -1, -1):
         if job.error == 0:
             journal_path(c_path, job.c_folder, job.files.items[index].number)
             if job.files.items[index].damaged:
