@@ -36,7 +36,7 @@ from nsqc.bucket.commit import (
 from nsqc.bucket.commit import head_numbers as numbers_of
 from nsqc.bucket.fetch import History, fetch_frames
 from nsqc.bucket.ship import News, Shipper, Status
-from nsqc.bucket.store import Unclear, open_bucket
+from nsqc.bucket.store import Unclear, open_bucket, settle
 from nsqc.bucket.takeover import Journal, Owned, take_over
 from nsqc.store.files import read_file, replace_file
 from nsqc.store.log.frame import whole_batches
@@ -265,14 +265,7 @@ class NodeLogs:
     def step(self, call: Callable[[], T]) -> T:
         """The result of a call on the loop."""
         answer: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(call())
-            except BaseException as error:
-                answer.set_exception(error)
-
-        self.call_on_loop(run)
+        self.call_on_loop(partial(settle, answer, call))
         return answer.result()
 
     def resume(self, whole: Map) -> None:

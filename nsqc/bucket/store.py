@@ -171,17 +171,18 @@ class Bucket:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
 
+def settle(answer: Future[T], call: Callable[[], T]) -> None:
+    """Makes the result of a call, or what it raises, the answer."""
+    try:
+        answer.set_result(call())
+    except BaseException as error:
+        answer.set_exception(error)
+
+
 def in_thread(call: Callable[[], T]) -> Future[T]:
     """Runs a call on a thread that does not keep the process from ending."""
     answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(call())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="bucket", daemon=True).start()
+    threading.Thread(target=settle, args=(answer, call), name="bucket", daemon=True).start()
     return answer
 
 

@@ -95,7 +95,7 @@ class LogReaders(Readers):
     """Also fetches segments that only the bucket has."""
 
     def __init__(self, threads: Executor, most: int, history: History | None) -> None:
-        """history: None: there is no bucket."""
+        """history: None without a bucket."""
         super().__init__(threads, most)
         self._history = history
 
