@@ -412,9 +412,8 @@ cdef void choose(JournalState *state, JournalState *fresh, bint whole) noexcept 
 
 
 cdef int judge_end(FoundFiles *files, JournalState *state, Walk *walk) noexcept nogil:
-    """Checks whether the bytes after the last frame are what a kill or a power failure leaves: part of a frame, or zeros.
-    The next frame overwrites those: left in place, the length in their head would hide the frames after it. 0 or
-    errno."""
+    """Checks whether the bytes after the last frame are what a kill or a power failure leaves: zeros, or half a frame.
+    The next frame overwrites them: the length in a head left in place would hide the frames after it. 0 or errno."""
     cdef char c_head[FRAME_HEAD]
     cdef int64_t got = io_read(walk.fd, c_head, FRAME_HEAD, walk.hole), at = 0
     cdef Frame frame
