@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from nsqc.httpd import router
+from tests.support.daemon import logged
 from tests.support.patience import WAIT_SECONDS
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -138,7 +139,7 @@ def test_a_page_of_another_origin(start, tmp_path):
     # The page sees no answer, and nothing has changed.
     assert {result for _, _, result in site.results} == {"error"}
     assert state(node) == before
-    assert "it comes from a web page of another origin" in node.log
+    logged(node, "it comes from a web page of another origin")
     assert node.stop() == 0
 
 

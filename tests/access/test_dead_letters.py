@@ -9,6 +9,7 @@ import pytest
 from tests.access.files import AccessFile
 from tests.httpd.conftest import HttpDaemon
 from tests.rules.letters import die, lines, waiting
+from tests.support.daemon import logged
 from tests.support.secure import identify
 
 
@@ -42,7 +43,7 @@ def test_a_channels_rule(node, access):
     assert put(node, access, "team", "topic=shop&channel=c", rate=5, max_depth=9, message_ttl="1h")[0] == 200
     assert refused(put(node, access, "team", "topic=shop&channel=c", overflow="dead-letter"), "shop.dead")
     assert refused(put(node, access, "team", "topic=shop&channel=c", expired="dead-letter"), "shop.dead")
-    assert '"result":"403 FORBIDDEN - user team has no grant publish for topic orders' in node.log
+    logged(node, '"result":"403 FORBIDDEN - user team has no grant publish for topic orders')
 
 
 def test_a_topics_rule_applies_to_channels_with_dead_letters_elsewhere(node, access):
@@ -98,7 +99,7 @@ def test_giving_up(node, access):
     client.command(f"TOUCH {first.id.decode()}")
     assert client.frame()[1].startswith(b"E_TOUCH_FAILED")
     client.close()
-    assert '"call":"DEAD","target":"orders","result":"E_DEAD_FAILED"' in node.log
+    logged(node, '"call":"DEAD","target":"orders","result":"E_DEAD_FAILED"')
     assert node.stop() == 0
     node.start("--access-file=")
     assert [(line["body"], line["origin"]["reason"]) for line in lines(node, "mine.dead")] == [

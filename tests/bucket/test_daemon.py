@@ -23,7 +23,7 @@ from nsqc.commands.app import run
 from nsqc.metrics.declared import OF_BUCKET
 from nsqc.options.rules import ChannelRules
 from tests.bucket.s3 import Server
-from tests.support.daemon import Client, Daemon, batch, wait_until
+from tests.support.daemon import Client, Daemon, batch, logged, wait_until
 from tests.support.patience import WAIT_SECONDS
 
 NODE = "--node-name=nsqd-1"
@@ -294,7 +294,8 @@ def test_a_node_that_was_replaced_ends(machine, daemon, root, capsys):
     answer = client.frame()
     assert answer is None or answer[0] == 1, answer
     assert one.process.wait(WAIT_SECONDS) == 1
-    assert "was written by" in one.log and "no longer owns the node" in one.log
+    logged(one, "was written by")
+    logged(one, "no longer owns the node")
     assert consumer.frame() is None
     bodies = [line["body"] for line in lines_of(two, "orders")]
     assert bodies == [*map(str, range(10)), "two's"]
@@ -411,7 +412,7 @@ def test_what_a_power_failure_took_from_the_disk_comes_from_the_bucket(machine, 
     for journal in folder.glob("cursors.*"):
         journal.unlink()
     one.start()
-    assert "restored" in one.log
+    logged(one, "restored")
     assert lines_of(one, "orders") == before
     assert one.channel("orders", "billing")["depth"] == 250
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.support.daemon import Daemon, batch, wait_until
+from tests.support.daemon import Daemon, batch, logged, wait_until
 
 LOG = ("--topic-storage=log", "--max-rdy-count=100000")
 BODY = 1000
@@ -73,7 +73,7 @@ def test_a_segment_is_cut_off_while_it_is_read(filled):
     publish(filled, COUNT, 200)
     assert [message.body for message in consumer.messages(200, finish=True)] == bodies(COUNT, 200)
     assert filled.stop() == 0
-    assert "damaged" in filled.log
+    logged(filled, "damaged")
 
 
 def test_a_segment_is_removed_while_it_is_read(daemon):

@@ -14,7 +14,7 @@ import pytest
 from nsqc import __version__, version_line
 from tests.packaging import container
 from tests.packaging.conftest import ROOT
-from tests.support.daemon import wait_until
+from tests.support.daemon import logged, wait_until
 from tests.support.lookupd import LookupServer, Node
 from tests.support.patience import WAIT_SECONDS
 
@@ -115,7 +115,7 @@ def test_the_daemon_as_process_1(contained, image, data):
 def test_a_drain_by_signal(contained):
     node = contained()
     assert node.stop(signal.SIGUSR1) == 0
-    assert "DRAIN" in node.log
+    logged(node, "DRAIN")
 
 
 def test_any_user_of_group_0(image, data):

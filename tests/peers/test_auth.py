@@ -14,7 +14,7 @@ import pytest
 from tests.peers.authd import AuthServer, reply
 from tests.peers.conftest import factory
 from tests.support import nested
-from tests.support.daemon import batch, wait_until
+from tests.support.daemon import batch, logged, wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port
 from tests.support.secure import connect
@@ -47,11 +47,6 @@ def refused(client, line, body=None):
     assert kind == 1, text
     assert client.frame() is None
     return text
-
-
-def logged(node, text):
-    """The first log line with this text; lines are written a little after the event."""
-    return wait_until(lambda: next((line for line in node.log.splitlines() if text in line), None), text)
 
 
 # ---------------------------------------------------------------------- queries

@@ -6,7 +6,7 @@ import pytest
 
 from tests.rules.letters import ask, lines, waiting
 from tests.rules.support import dead, make, publish, set_rule, set_topic_rule, subscribe, until_channel
-from tests.support.daemon import wait_until
+from tests.support.daemon import logged, wait_until
 from tests.support.secure import identify
 
 
@@ -121,7 +121,7 @@ def test_a_topic_that_refuses(node):
     for message in client.messages(2):
         give_up(client, message, "d")
     until_channel(node, "t", dead_letter_count=1, deferred_count=1, in_flight_count=0)
-    assert "cannot be moved to topic d and wait" in node.log
+    logged(node, "cannot be moved to topic d and wait")
     set_topic_rule(node, "d", max_depth=None)
     until_channel(node, "t", dead_letter_count=2, deferred_count=0)
     set_topic_rule(node, "d", max_depth=1)

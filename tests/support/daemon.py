@@ -37,6 +37,11 @@ def wait_until(condition, what: str = "the condition", seconds: float = WAIT_SEC
     raise AssertionError(f"{what} did not come true within {seconds:.0f} s")
 
 
+def logged(node, text: str) -> str:
+    """The first line of a server's log with this text; lines are written a little after the event."""
+    return wait_until(lambda: next((line for line in node.log.splitlines() if text in line), None), text)
+
+
 def unwatched(flags: tuple[str, ...]) -> tuple[str, ...]:
     """The flag that keeps slow iterations out of the log, which many tests read: a busy machine makes some slow. None
     beside flags that may set it."""
