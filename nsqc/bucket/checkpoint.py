@@ -41,6 +41,7 @@ from nsqc.bucket.commit import (
     unpack_journal,
     unseal,
 )
+from nsqc.bucket.store import Data
 from nsqc.store.log.journal import fold
 
 Unneeded = Annotated[str, Meta(pattern=r"\A(checkpoint/[0-9]{20}|data/[0-9a-f]{32})\Z")]
@@ -222,7 +223,7 @@ def movable(frames: Sequence[Frames], sparse: set[str]) -> set[int]:
     return moves
 
 
-def pack(whole: Map, read: Callable[[Frames], bytes], write: Callable[[str, bytes], object]) -> None:
+def pack(whole: Map, read: Callable[[Frames], bytes], write: Callable[[str, Data], object]) -> None:
     """Moves extents to new data objects, sorted by log; afterwards no extent is in a commit, and `unneeded` has what is
     no longer named. Raises whatever read and write raise; then the map is unchanged."""
     alive, head = whole.alive(), whole.head
@@ -249,12 +250,12 @@ def pack(whole: Map, read: Callable[[Frames], bytes], write: Callable[[str, byte
 class Packer:
     """Collects frames of many logs in data objects of about PIECE_BYTES, or in a commit's payload, without a name."""
 
-    def __init__(self, write: Callable[[str, bytes], object], name: str) -> None:
+    def __init__(self, write: Callable[[str, Data], object], name: str) -> None:
         self.write = write
         self.sizes: dict[str, int] = {}         # of the objects written
-        self.name, self.parts, self.length = name, list[bytes](), 0
+        self.name, self.parts, self.length = name, list[Data](), 0
 
-    def add(self, frames: list[Frames], part: Frames, data: bytes | None) -> None:
+    def add(self, frames: list[Frames], part: Frames, data: Data | None) -> None:
         """Appends an extent to the list of a log: moved with its data, or, without, as it is."""
         if data is None:
             frames.append(part)

@@ -21,7 +21,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from nsqc.bucket.store import BucketError
+from nsqc.bucket.store import BucketError, Data
 
 COMMIT, CHECKPOINT = b"nsqcCOM\x01", b"nsqcCHK\x01"
 HEAD = 16
@@ -136,7 +136,7 @@ class Commit(Struct, array_like=True, frozen=True):
 S = TypeVar("S", bound=Struct)
 
 
-def seal(magic: bytes, header: bytes, payload: Sequence[bytes]) -> bytes:
+def seal(magic: bytes, header: bytes, payload: Sequence[Data]) -> bytes:
     """The bytes of an object."""
     length = len(header).to_bytes(4, "big")
     crc = zlib.crc32(header, zlib.crc32(length))
@@ -178,7 +178,7 @@ def checkpoint_name(number: int) -> str:
 # ====================================================================== commits
 
 
-def encode_commit(commit: Commit, payload: Sequence[bytes] = ()) -> bytes:
+def encode_commit(commit: Commit, payload: Sequence[Data] = ()) -> bytes:
     """payload: what frames without an object refer to."""
     return seal(COMMIT, msgspec.msgpack.encode(commit), payload)
 

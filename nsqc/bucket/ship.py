@@ -36,7 +36,7 @@ from nsqc.bucket.commit import (
     decode_commit,
     encode_commit,
 )
-from nsqc.bucket.store import BucketError, Unclear, in_thread
+from nsqc.bucket.store import BucketError, Data, Unclear, in_thread
 from nsqc.bucket.takeover import Owned
 
 LINGER_SECONDS = 0.25
@@ -57,7 +57,7 @@ class News(NamedTuple):
     logs: Sequence[LogNews] = ()
     metadata: bytes | None = None
     more: bool = False          # there is more: the next note follows at once
-    data: dict[tuple[int, int, int], bytes] = {}        # of the frames: by log, salt and position
+    data: dict[tuple[int, int, int], Data] = {}        # of the frames: by log, salt and position
 
 
 class Prepared(NamedTuple):
@@ -65,7 +65,7 @@ class Prepared(NamedTuple):
 
     news: News
     logs: list[LogNews]         # whose frames have their places
-    payload: list[bytes]
+    payload: list[Data]
     puts: list[Future[None]]    # of data objects
 
 
@@ -252,7 +252,7 @@ class Shipper:
         self.checkpoints.take(*decode_commit(commit.number, data), len(data))
         return True
 
-    def put_data(self, name: str, data: bytes) -> None:
+    def put_data(self, name: str, data: Data) -> None:
         if self.surely(lambda: (self.bucket.create(name, data),)) is None:
             raise Unclear(f"{name}: given up")
         self.count(len(data))

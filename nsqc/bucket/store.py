@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from nsqc.store.files import sync_folder
@@ -32,6 +32,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 SCHEMES = ("s3", "gs", "az", "file")
 MOST_OBJECT = 256 << 20         # bytes of an object that is read as a whole
 T = TypeVar("T")
+Data: TypeAlias = bytes | memoryview             # of an object
 
 
 class BucketError(Exception):
@@ -65,7 +66,7 @@ class Entry(NamedTuple):
 class Store(Protocol):
     """One attempt each. Raises Exists, Missing, Gone or Unclear."""
 
-    def create(self, name: str, data: bytes) -> None: ...
+    def create(self, name: str, data: Data) -> None: ...
 
     def get(self, name: str, most: int) -> bytes:
         """All of an object. Raises BucketError if it has more than `most` bytes."""
@@ -111,7 +112,7 @@ class Bucket:
         same.uri, same.folder, same.patience = self.uri, self.folder, seconds
         return same
 
-    def create(self, name: str, data: bytes, patience: float | None = None) -> bytes | None:
+    def create(self, name: str, data: Data, patience: float | None = None) -> bytes | None:
         """Creates an object, for certain. Returns None if it is there with this data, by this or an earlier attempt;
         else the data that is there.
 
@@ -267,7 +268,7 @@ class CloudStore:
             # Not from this error: a traceback would have its text, with addresses.
             raise kind_of(error, str(error))(f"{name}: {outline(str(error))}") from None
 
-    def create(self, name: str, data: bytes) -> None:
+    def create(self, name: str, data: Data) -> None:
         def put() -> None:
             try:
                 self.library.put(self.objects, name, data, mode="create", use_multipart=False)
@@ -360,7 +361,7 @@ class FileStore:
             kind = Gone if isinstance(error, PermissionError) else Unclear
             raise kind(f"{name}: {error.strerror}") from error
 
-    def create(self, name: str, data: bytes) -> None:
+    def create(self, name: str, data: Data) -> None:
         path = self.path(name)
         folder = os.path.dirname(path)
         temporary = os.path.join(folder, f".{secrets.token_hex(16)}.tmp")
