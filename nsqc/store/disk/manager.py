@@ -386,7 +386,7 @@ def put_positions(work: Work) -> None:
     meanwhile leaves unreadable positions; they are then rebuilt from the files, all of which still exist.
     """
     if not work.positions:
-        return  # a log has none
+        return  # a log has them only when it stops
     temporary = fileio.temporary_of(work.meta_path)
     try:
         try:

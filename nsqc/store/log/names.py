@@ -16,7 +16,7 @@ SEGMENT = re.compile(r"([0-9]{20})\.log")
 SUMMARY = re.compile(r"ids\.([0-9]{20})")  # of the publish ids of a sealed segment
 OTHER = re.compile(rf"manifest|cursors\.[0-9]{{6,13}}|{SUMMARY.pattern}")
 TEMPORARY = re.compile(
-    rf"(next|remote|manifest|cursors|{SUMMARY.pattern})\.tmp|[0-9]{{20}}\.(log\.tmp|fetched(\.tmp)?)")
+    rf"(next|remote|manifest(\.[0-9]+-[0-9]+)?|cursors|{SUMMARY.pattern})\.tmp|[0-9]{{20}}\.(log\.tmp|fetched(\.tmp)?)")
 FETCHED = ".fetched"  # suffix of the frames of a remote segment, beside its header
 # An empty file in the data path: the topic has switched from its log, and its next log continues the numbering here.
 LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")

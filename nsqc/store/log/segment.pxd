@@ -113,6 +113,7 @@ cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manif
 # 0 or errno. syncs: the new file before it replaces the old one, so that a power failure cannot lose both; the name is
 # durable after the folder is synced.
 cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syncs) noexcept nogil
+cdef bytes manifest_bytes(const Manifest *manifest)
 
 
 # ====================================================================== index

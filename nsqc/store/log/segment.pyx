@@ -362,6 +362,12 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syn
     return 0
 
 
+cdef bytes manifest_bytes(const Manifest *manifest):
+    cdef char c_data[HEAD_ROOM]
+    numbers_store(c_data, MANIFEST_MAGIC, manifest, sizeof(Manifest))
+    return c_data[:HEAD_ROOM]
+
+
 def manifest_id(const unsigned char[::1] data not None) -> int | None:
     """The id of a log, from the bytes of its manifest; None if they are damaged."""
     cdef Manifest manifest

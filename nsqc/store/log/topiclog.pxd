@@ -48,6 +48,7 @@ cdef class TopicLog(LoopWork):
     cdef readonly Recorder recorder
     cdef Segments segments
     cdef Manifest manifest              # as last written
+    cdef bytes ending                   # of a stop: the manifest, for the last sync to write; None: it stays
     cdef int64_t max_file               # bytes of a segment
     cdef bint syncs                     # records are on disk, not only written, before they are acknowledged
 
@@ -122,7 +123,7 @@ cdef class TopicLog(LoopWork):
     cdef int64_t unwritten_records(self) noexcept
 
     cdef void _rest(self) noexcept
-    cdef void _keep_end(self) noexcept
+    cdef int _note_end(self) except -1
 
 
 # The offset of the next record added to the buffer.

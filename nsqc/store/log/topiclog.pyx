@@ -22,7 +22,7 @@ from nsqc.store.log.names import Extent, News, Point, new_id
 from nsqc.store.log.reading cimport (ReadFrames, Readers, WaitsForRecords, file_close, file_lend, file_removed,
                                      file_replaced, file_return, run_read)
 from nsqc.store.log.segment cimport (FRAMES_AT, AppendJob, SealJob, Segment, append_close, append_free, close_counted,
-                                     index_find, index_free, index_note, manifest_end, manifest_write, run_append,
+                                     index_find, index_free, index_note, manifest_bytes, manifest_end, run_append,
                                      run_seal, seal_free, segment_trim, segment_tuple, segments_add, segments_at_time,
                                      segments_drop, segments_find, segments_free, segments_last, segments_rank,
                                      segments_reserve, segments_surplus)
@@ -778,8 +778,8 @@ cdef class TopicLog(LoopWork):
 
     @property
     def meta_path(self) -> str:
-        """A path in the folder; a log has no positions file."""
-        return f"{self.folder}/positions"
+        """What the last sync of a stop replaces."""
+        return f"{self.folder}/manifest"
 
     @property
     def rests(self) -> bool:
@@ -794,7 +794,7 @@ cdef class TopicLog(LoopWork):
     @property
     def needs_sync(self) -> bool:
         """Whether written data may not be on disk."""
-        return self.unsynced_files.lags or (len(self.recorder.numbers) > 0 and (
+        return self.ending is not None or self.unsynced_files.lags or (len(self.recorder.numbers) > 0 and (
             self.recorder.lags or self.recorder.synced_names < self.recorder.names))
 
     def continue_at(self, int64_t offset):
@@ -835,7 +835,7 @@ cdef class TopicLog(LoopWork):
         if segment is not NULL:
             self.syncing_first, self.syncing_to = segment.first, segment.position
         self.unsynced_records = 0
-        return data, self.unsynced_files.rewrite or self.recorder.synced_names < self.recorder.names, b"", []
+        return data, self.unsynced_files.rewrite or self.recorder.synced_names < self.recorder.names, self.ending or b"", []
 
     def sync_succeeded(self):
         """Data from before the sync is durable."""
@@ -887,21 +887,21 @@ cdef class TopicLog(LoopWork):
         self.owner = None
         self.recorder.close()
         if not self.ends and segments_last(&self.segments) is not NULL:
-            self._keep_end()
+            self._note_end()
         self._rest()
         wake_readers(self)
         self.syncer.finish(self)
 
-    cdef void _keep_end(self) noexcept:
-        """Records the end of the last segment, so that the next start need not scan for it. It scans if this fails."""
+    cdef int _note_end(self) except -1:
+        """Leaves the end of the last segment to the last sync, so that the next start need not scan for it."""
         cdef Segment *last = segments_last(&self.segments)
         if self.manifest.end_size == 0 or self.manifest.end != last.end:
             if self.ready_to > last.position and segment_trim(self.c_folder, last) != 0:
-                return
+                return 0        # it scans
             manifest_end(&self.manifest, last, last.position)
             self.manifest.id_key = self.id_key
-            manifest_write(self.c_folder, &self.manifest, True)
-            self.recorder.names += 1
+            self.ending = manifest_bytes(&self.manifest)
+        return 0
 
     def delete(self):
         """Forgets everything, and removes the files."""
