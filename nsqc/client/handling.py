@@ -529,12 +529,31 @@ class Watch:
 
 
 def trace_of(thread: int | None) -> TracebackType | None:
-    """The stack of a running thread, as of an exception raised there."""
+    """The stack of a running thread from the handler on, as of an exception raised there."""
     frame: FrameType | None = None if thread is None else sys._current_frames().get(thread)
-    trace: TracebackType | None = None
+    frames: list[FrameType] = []
     while frame is not None:
-        trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno)
+        frames.append(frame)
         frame = frame.f_back
+    return traced(frames)
+
+
+def trace_of_coroutine(coroutine: object) -> TracebackType | None:
+    """The same of a coroutine that waits."""
+    frames: list[FrameType] = []
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        frames.append(frame)
+        coroutine = getattr(coroutine, "cr_await", None)
+    return traced(frames[::-1])
+
+
+def traced(frames: Iterable[FrameType]) -> TracebackType | None:
+    """A traceback of frames, the innermost first, without those that have called Handling.handle()."""
+    trace: TracebackType | None = None
+    for frame in frames:
+        trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno)
+        if frame.f_code is Handling.handle.__code__:
+            break
     return trace
 
 

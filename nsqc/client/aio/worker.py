@@ -32,6 +32,7 @@ from nsqc.client.handling import (
     WorkerStats,
     includes,
     split,
+    trace_of_coroutine,
 )
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -239,7 +240,8 @@ class Worker:
                 self._loop.call_soon_threadsafe(self._replace, run, error)
 
     def _replace(self, run: Run, error: HandlerTimeout) -> None:
-        if run.cancel is not None:
+        if run.cancel is not None and run in self._tasks:
+            error = error.with_traceback(trace_of_coroutine(self._tasks[run].get_coro()))
             run.cancel()
         if run.is_replaced:
             self._free.release()
