@@ -29,10 +29,10 @@ def parted(body: bytes) -> tuple[dict[str, str], bytes]:
     if not body.startswith(MAGIC):
         return {}, body
     head, end, rest = body[len(MAGIC) - 1:].partition(b"\n\n")
-    headers = {}
-    for line in head.splitlines()[1:]:
+    headers: dict[str, str] = {}
+    for line in head.split(b"\n")[1:]:
         name, colon, value = line.decode(errors="replace").partition(": ")
-        if not colon:
+        if not colon or name in headers:
             return {}, body
         headers[name] = value
     return (headers, rest) if end else ({}, body)

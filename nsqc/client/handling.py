@@ -476,13 +476,14 @@ class Handling:
 
 class Watch:
     """A thread that checks the running handlers, and whether an event loop runs. post: runs a function on that loop
-    soon; None: there is no loop."""
+    soon; None: there is no loop. hung: called when a coroutine has blocked the loop for longer than handler_timeout."""
 
-    def __init__(self, handling: Handling, post: Callable[[Callable[[], None]], object] | None = None):
-        self._handling, self._post = handling, post
+    def __init__(self, handling: Handling, post: Callable[[Callable[[], None]], object] | None = None,
+                 hung: Callable[[], object] = lambda: None):
+        self._handling, self._post, self._hung = handling, post, hung
         self._ended = threading.Event()
         self._asked_at = 0.0        # when the loop was asked to run beat(); 0: it has
-        self._is_reported = False
+        self._is_reported = self._is_hung = False
         self._loop_thread = threading.get_ident()
         limit = handling.options.handler_timeout
         self._seconds = min(limit / 8, WATCH_SECONDS) if limit else WATCH_SECONDS
@@ -507,25 +508,52 @@ class Watch:
         if not self._asked_at:
             self._asked_at = now
             post(self._beat)
-        elif now - self._asked_at >= BLOCKED_SECONDS and not self._is_reported:
+            return
+        seconds, limit = now - self._asked_at, self._handling.options.handler_timeout
+        if seconds >= BLOCKED_SECONDS and not self._is_reported:
             self._is_reported = True
             where = TimeoutError("the event loop is blocked here").with_traceback(trace_of(self._loop_thread))
             self._handling.say(logging.WARNING, "a coroutine has blocked the event loop for %.1f s: run such code in a "
-                               "thread", now - self._asked_at, error=where)
+                               "thread", seconds, error=where)
+        if 0 < limit <= seconds - STUCK_SECONDS and not self._is_hung:
+            self._is_hung = True
+            self._handling.say(logging.ERROR, "a coroutine has blocked the event loop for %.1f s, longer than "
+                               "handler_timeout: the worker cannot cancel it, and handles nothing until it returns",
+                               seconds)
+            self._hung()
 
     def _beat(self) -> None:
         if self._is_reported:
             self._handling.say(logging.WARNING, "the event loop runs again after %.1f s", seconds_since(self._asked_at))
-        self._asked_at, self._is_reported = 0.0, False
+        self._asked_at, self._is_reported, self._is_hung = 0.0, False, False
 
 
 def trace_of(thread: int | None) -> TracebackType | None:
-    """The stack of a running thread, as of an exception raised there."""
+    """The stack of a running thread from the handler on, as of an exception raised there."""
     frame: FrameType | None = None if thread is None else sys._current_frames().get(thread)
-    trace: TracebackType | None = None
+    frames: list[FrameType] = []
     while frame is not None:
-        trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno)
+        frames.append(frame)
         frame = frame.f_back
+    return traced(frames)
+
+
+def trace_of_coroutine(coroutine: object) -> TracebackType | None:
+    """The same of a coroutine that waits."""
+    frames: list[FrameType] = []
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        frames.append(frame)
+        coroutine = getattr(coroutine, "cr_await", None)
+    return traced(frames[::-1])
+
+
+def traced(frames: Iterable[FrameType]) -> TracebackType | None:
+    """A traceback of frames, the innermost first, without those that have called Handling.handle()."""
+    trace: TracebackType | None = None
+    for frame in frames:
+        trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno)
+        if frame.f_code is Handling.handle.__code__:
+            break
     return trace
 
 

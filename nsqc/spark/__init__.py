@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nsqc.spark.checkup import Finding
     from nsqc.spark.stager import StreamMetrics
 
-__all__ = ["doctor", "json", "metrics", "reason", "register", "session", "text"]
+__all__ = ["doctor", "headers", "json", "metrics", "reason", "register", "session", "text"]
 
 if MARK := os.environ.get("NSQC_SPARK_LOG"):
     # In a worker of a job: of Java's output, the job shows only lines with this mark.
@@ -67,11 +67,20 @@ def metrics(of: Any) -> list[StreamMetrics]:
 def json(frame: DataFrame, schema: StructType | str) -> DataFrame:
     """The frame with its column value parsed as JSON: adds a column for each field of the schema (a StructType, or DDL
     such as 'price double, customer string'), and the boolean column bad, true for a body that does not match:
-    unreadable fields are null, and value keeps the original body. For tables and streams. Raises ValueError if a column
-    of that name exists."""
+    unreadable fields are null, and value keeps the original body. Headers before the JSON are skipped. For tables and
+    streams. Raises ValueError if a column of that name exists."""
     from nsqc.spark import options
 
     return options.json(frame, schema)
+
+
+def headers(frame: DataFrame) -> DataFrame:
+    """The frame with the headers that nsqc.client.with_headers has put before bodies in a column headers, a map of
+    strings, null for a body without any; value is the rest of the body. For tables and streams. Raises ValueError if a
+    column of that name exists."""
+    from nsqc.spark import options
+
+    return options.headers(frame)
 
 
 def text(frame: DataFrame) -> DataFrame:

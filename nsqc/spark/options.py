@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_
 
 from nsqc.client.address import split_address
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW
+from nsqc.client.envelope import MAGIC
 from nsqc.client.options import MPUB_ROOM
 from nsqc.paths import folder_fault
 from nsqc.spark.values import (
@@ -51,7 +52,7 @@ from nsqc.wire.nodehosts import NodeHosts
 from nsqc.wire.parser import is_ephemeral
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 
@@ -112,20 +113,23 @@ def instead_of(name: str) -> str | None:
 
 
 # ====================================================================== parsing
-# Message bodies as columns: see json() and text() of nsqc.spark.
+# Message bodies as columns: see headers(), json() and text() of nsqc.spark.
 
-VALUE, BAD = "value", "bad"
+VALUE, BAD, HEADERS = "value", "bad", "headers"
+MOST = 2**31 - 1        # of a substring, or slice: all of the rest
 PARSED, CORRUPT = "__nsqc_parsed", "__nsqc_corrupt"     # during the query only
 
 
 def json(frame: DataFrame, schema: StructType | str) -> DataFrame:
-    """Adds a column for each field of the schema, and the boolean column bad. Raises ValueError if the schema is not a
-    struct, or a column of that name exists; Spark's own error if it is malformed."""
+    """Adds a column for each field of the schema, and the boolean column bad; without the headers of bodies. Raises
+    ValueError if the schema is not a struct, or a column of that name exists; Spark's own error if it is malformed."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
     need_value(frame)
-    body = f.col(VALUE).cast("string")
+    text = f.col(VALUE).cast("string")
+    is_headed, head, _ = envelope(text)
+    body = f.when(is_headed, f.substring(text, f.length(head) + 3, MOST)).otherwise(text)
     # Spark parses the DDL, in classic and Connect sessions alike.
     shape = frame.select(f.from_json(body, schema).alias(PARSED)).schema[PARSED].dataType
     if not isinstance(shape, StructType):
@@ -148,11 +152,38 @@ def text(frame: DataFrame) -> DataFrame:
     return frame.withColumn(VALUE, f.make_valid_utf8(f.col(VALUE).cast("string")))
 
 
-def need_value(frame: DataFrame) -> None:
-    """Raises ValueError unless a column with bodies exists."""
+def headers(frame: DataFrame) -> DataFrame:
+    """Moves the headers of bodies to the column headers. Raises ValueError if that exists, or value does not."""
+    from pyspark.sql import functions as f
+
+    if HEADERS in map(str.lower, frame.columns):
+        raise ValueError(f"nsqc.spark: the frame already has a column {HEADERS}: drop or rename it first")
+    length = f.octet_length if need_value(frame) == "binary" else f.length
+    is_headed, head, found = envelope(f.col(VALUE).cast("string"))
+    payload = f.when(is_headed, f.substring(VALUE, length(head) + 3, MOST)).otherwise(f.col(VALUE))
+    return frame.withColumns({HEADERS: f.when(is_headed, found), VALUE: payload})
+
+
+def envelope(text: Column) -> tuple[Column, Column, Column]:
+    """Of bodies as text: whether one begins with headers, as in nsqc.client.envelope; these lines; and their map."""
+    from pyspark.sql import functions as f
+
+    head = f.substring_index(text, "\n\n", 1)
+    lines = f.slice(f.split(head, "\n"), 2, MOST)
+    names = f.transform(lines, lambda line: f.substring_index(line, ": ", 1))
+    values = f.transform(lines, lambda line: f.substring(line, f.length(f.substring_index(line, ": ", 1)) + 3, MOST))
+    is_headed = (text.startswith(MAGIC.decode()) & text.contains("\n\n")
+                 & f.forall(lines, lambda line: line.contains(": "))
+                 & (f.size(f.array_distinct(names)) == f.size(names)))
+    return is_headed, head, f.map_from_arrays(names, values)
+
+
+def need_value(frame: DataFrame) -> str:
+    """The type of the column with bodies. Raises ValueError unless there is one."""
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     if kinds.get(VALUE) not in ("binary", "string"):
         raise ValueError(f"nsqc.spark: the frame needs a column {VALUE}, binary or string; it has {', '.join(kinds)}")
+    return kinds[VALUE]
 
 
 def need_free(frame: DataFrame, shape: StructType) -> None:

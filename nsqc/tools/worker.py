@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,7 @@ from nsqc.tools.declare import (
 from nsqc.wire.parser import is_valid_name
 
 if TYPE_CHECKING:
+    from nsqc.client import aio
     from nsqc.client.frames import Message
     from nsqc.client.handling import AllOptions, GivenUp
     from nsqc.tools.cluster import Cluster
@@ -205,22 +205,32 @@ def is_coroutine(handler: Any) -> bool:     # Any: of a module of the user's
 
 def run_worker(worker: Any) -> int:     # Any: a Worker of either kind
     """Runs it until a signal; the exit code."""
-    running = worker.run()
-    if running is not None:
+    from nsqc.client.worker import Worker
+
+    if isinstance(worker, Worker):
+        worker.run()
+    else:
         import asyncio
 
-        asyncio.run(until_end(running))
+        asyncio.run(until_end(worker))
     return EXIT_OK
 
 
-async def until_end(running: Awaitable[None]) -> None:
-    """Waits for a worker on an event loop. A stuck coroutine may ignore its cancellation, so the process ends here."""
+async def until_end(worker: aio.Worker) -> None:
+    """Runs a worker on an event loop. A stuck coroutine may ignore its cancellation, or block the loop, so the process
+    ends here."""
+    worker.on_hung = leave
     try:
-        await running
+        await worker.run()
     except HandlersStuck as error:
         logging.getLogger("nsqc.worker").error("%s", error)
-        logging.shutdown()
-        os._exit(EXIT_FAILED)
+        leave()
+
+
+def leave() -> None:
+    """Ends the process from any thread."""
+    logging.shutdown()
+    os._exit(EXIT_FAILED)
 
 
 def run_handler(values: Values, handler: Any) -> int:   # Any: of a module of the user's
@@ -267,7 +277,7 @@ async def run_coroutines(values: Values, cluster: Cluster, handler: Any) -> None
             if not message.move_to(dead_letters, reason_of(error)):
                 await producer.publish(dead_letters, message.body)
         await until_end(Worker(values.text("TOPIC"), values.text("CHANNEL"), cluster.nsqd, handler=handler,
-                               **options(values, cluster, give_up if dead_letters else None)).run())
+                               **options(values, cluster, give_up if dead_letters else None)))
 
 
 def reason_of(error: BaseException | None) -> str:

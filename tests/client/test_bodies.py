@@ -139,7 +139,7 @@ def test_headers():
         for given in ({}, headers, {"a": "", "b": "x: ä"}):
             assert parted(with_headers(body, given)) == (given, body)
     assert with_headers(memoryview(b"{}"), {"content-type": "application/json"}) == b"NSQ-Headers/1\ncontent-type: application/json\n\n{}"
-    for body in (b"", b"x", b"NSQ-Headers/1", b"NSQ-Headers/1\n", b"NSQ-Headers/1\na: b\n", b"NSQ-Headers/1\nno colon\n\nx", b"NSQ-Headers/2\n\nx"):
+    for body in (b"", b"x", b"NSQ-Headers/1", b"NSQ-Headers/1\n", b"NSQ-Headers/1\na: b\n", b"NSQ-Headers/1\nno colon\n\nx", b"NSQ-Headers/1\na: b\na: c\n\nx", b"NSQ-Headers/2\n\nx"):
         assert parted(body) == ({}, body)
     for wrong, text in (({"A": "b"}, "header 'A': a name has"), ({"": "b"}, "header ''"), ({"a": "b\nc: d"}, r"header 'a': its value 'b\\nc: d' has a control")):
         with pytest.raises(ValueError, match=text):

@@ -1,12 +1,17 @@
 """Every client rejects invalid options on construction, before it connects."""
 
 import pickle
+import re
 import ssl
 
 import pytest
 
 from nsqc import client
-from nsqc.client import BadAddress, Connection, Consumer, Producer, Worker, aio
+from nsqc.client import BadAddress, Connection, Consumer, Message, Producer, Worker, aio
+from nsqc.client.handling import ConsumingOptions, Settings
+from nsqc.client.options import CONNECTION
+from nsqc.client.producer import OWN
+from tests.support.pages import ROOT
 
 NOBODY = "127.0.0.1:9"
 
@@ -114,3 +119,14 @@ def test_errors_survive_pickling():
 def test_a_context_that_cannot_be_made(monkeypatch):
     monkeypatch.setattr(ssl, "create_default_context", lambda: 1 / 0)
     Producer(NOBODY, tls=True)      # when it connects, not earlier
+
+
+def listed(heading: str) -> set[str]:
+    """The names in the first column of the table below a heading of docs/client.md."""
+    text = (ROOT / "docs/client.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return {name for cell in re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE) for name in re.findall(r"`(\w+)", cell)}
+
+
+def test_the_page_lists_every_option_and_attribute():
+    assert listed("Options") == {*OWN, *CONNECTION, *Settings._fields, *ConsumingOptions.__annotations__, "handler"}
+    assert listed("Messages") == {name for name in dir(Message) if not name.startswith("_")}

@@ -585,8 +585,8 @@ def test_a_worker_whose_handlers_are_all_stuck_ends(daemon, caplog):
         wait_until(lambda: node.channel("t", "c")["depth"] == 3 and not node.channel("t", "c")["clients"])
 
 
-def test_a_coroutine_that_hangs_is_cancelled(daemon):
-    """Also if it ignores the cancellation: then it is stuck."""
+def test_a_coroutine_that_hangs_is_cancelled(daemon, caplog):
+    """Also if it ignores the cancellation: then it is stuck. The log shows where it waits, from the handler on."""
     node = daemon()
     publish(node, b"hang", b"ignore", b"good")
     seen, released = [], threading.Event()
@@ -603,6 +603,7 @@ def test_a_coroutine_that_hangs_is_cancelled(daemon):
         wait_until(lambda: settled(node) and len(seen) == 5)
         assert running.worker.stats().stuck == 1 and running.thread.is_alive()
         released.set()
+    assert "in handle\n    await asyncio.sleep(WAIT_SECONDS)" in caplog.text and "run_until_complete" not in caplog.text
 
 
 def test_a_timeout_gives_a_message_up(daemon, work):

@@ -80,6 +80,16 @@ def test_every_job_has_help(spark_job, job):
     (["sql", "FILE", "--topic=t,u", "--nsqd=a:1", "--to-topic=u", "--checkpoint=c"], "u is read and written"),
     (["sql", "FILE", "--topic=t", "--nsqd=a:1", "--to-files=x", "--format=xml"], "is not one of parquet, json, csv, orc"),
     (["sql", "FILE", "--topic=t", "--nsqd=a:1", "--to-topic=u", "--checkpoint=c", "--format=csv"], "are for --to-files"),
+    (["sql", "FILE", "--topic=t", "--nsqd=a:1", "--to-files=x"], "FILE is empty; it takes a SELECT"),
+    (["sql", "EMPTY", "--topic=t", "--nsqd=a:1", "--to-files=x"], "EMPTY: Is a directory"),
+    (["sql", "F*", "--topic=t", "--nsqd=a:1", "--to-files=x"], "F*: No such file or directory"),
+    (["sql", "BYTES", "--topic=t", "--nsqd=a:1", "--to-files=x"], "BYTES is not text in UTF-8"),
+    (["sql", "FILE", "--topic=t,u,T", "--nsqd=a:1", "--to-files=x"], "Spark ignores case in the names of views"),
+    (["sql", "FILE", "--topic=t", "--nsqd=a:1", "--to-files=x", "--every=nan"], "nan is not a finite number"),
+    (["sql", "FILE", "--topic=t", "--nsqd=a:1", "--to-files=x", "--every=1e300"], "is not in the range"),
+    (["archive", "new", "--topic=t", "--nsqd=a:1", "--idle=nan"], "nan is not a finite number"),
+    (["replay", "ARCHIVE", "--nsqd=a:1", "--rate=nan"], "nan is not a finite number"),
+    (["replay", "ARCHIVE", "--nsqd=a:1", "--speed=inf"], "inf is not a finite number"),
     (["nope"], "No such command 'nope'"),
     (["archive", "dbfs:/x", "--topic=t", "--nsqd=a:1", "--channel=c"], "--channel needs an archive on this machine"),
     (["archive", "file://host/x", "--topic=t", "--nsqd=a:1", "--create"], "file://host/x is not a local path; write file:///PATH"),
@@ -96,6 +106,7 @@ def test_every_job_has_help(spark_job, job):
 def test_usage_errors_are_one_line_and_exit_code_2(spark_job, tmp_path, monkeypatch, words, complaint):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").touch()
+    (tmp_path / "BYTES").write_bytes(b"SELECT '\xff'")
     (tmp_path / "EMPTY").mkdir()
     Ledger("ARCHIVE", "t")
     code, told, errors = spark_job(*words)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from nsqc.client import with_headers
 from tests.publishing.support import remember
 from tests.spark.conftest import depth
 from tests.spark.test_jobs_logs import bodies_of, where
+from tests.support.ports import free_port
 
 SELECT = """-- dear orders, with what they cost
 SELECT id, price * 2 AS twice, date_format(timestamp, 'yyyy') AS year
@@ -17,7 +19,10 @@ SCHEMA = "--schema=id bigint, price double"
 
 
 def orders(node, topic: str, numbers: range) -> None:
-    node.connect().pub(topic, *(b'{"id": %d, "price": %d}' % (number, number % 20) for number in numbers), b"not JSON")
+    """Every third one has headers."""
+    bodies = [b'{"id": %d, "price": %d}' % (number, number % 20) for number in numbers]
+    node.connect().pub(topic, *(body if at % 3 else with_headers(body, {"content-type": "application/json"})
+                                for at, body in enumerate(bodies)), b"not JSON")
 
 
 def forget_last_commit(checkpoint: Path) -> None:
@@ -50,10 +55,16 @@ def test_a_query_into_a_topic_publishes_each_row_once(job, spark, log_node, topi
     assert sorted((row["id"], row["twice"]) for row in rows) == [
         (number, 2.0 * (number % 20)) for number in range(100) if number % 20 >= 10]
     assert {tuple(row) for row in rows} == {("id", "twice", "year")}
+    words[0] = write(tmp_path, f"SELECT VALUE FROM `{topic}` WHERE bad;")
+    assert job("sql", *changed(words, **{"--checkpoint": f"{tmp_path}/other"})) == f"read 101 messages; published 1 to {topic}-dear\n"
+    assert bodies_of(log_node, f"{topic}-dear")[-1] == b"not JSON"
+    words[0] = write(tmp_path, f"SELECT value, topic FROM `{topic}`")
+    assert "the query has the column topic beside value" in job("sql", *words, code=1)
+    words[0] = query
     forget_last_commit(tmp_path / "check")
     orders(log_node, topic, range(100, 120))
     job("sql", *words)
-    assert depth(log_node, f"{topic}-dear") == 60
+    assert depth(log_node, f"{topic}-dear") == 61
     assert log_node.stats(f"{topic}-dear")["deduplicated"] > 0
 
 
@@ -71,6 +82,8 @@ def test_a_query_into_files_writes_each_row_once(job, spark, log_node, topic, la
     rows = spark.read.parquet(f"{uri}/dear").collect()
     assert sorted(row.id for row in rows) == [number for number in range(120) if number % 20 >= 10]
     assert list((folder / "dear").glob("year=*/*.parquet"))
+    assert "--schema: bad is a column of its own: read such a field in the query" in job(
+        "sql", *changed(words, **{"--to-files": f"{uri}/x", "--schema": "id bigint, bad string"}), code=1)
     assert "reads none of the topics" in job("sql", write(tmp_path, "SELECT 1 AS value"), *words[1:], code=1)
     assert "--partition-by: the query has no column y" in job(
         "sql", *changed(words, **{"--to-files": f"{uri}/x", "--partition-by": "y"}), code=1)
@@ -88,6 +101,17 @@ def write(folder: Path, text: str) -> Path:
     path = folder / "other.sql"
     path.write_text(text)
     return path
+
+
+def test_the_first_run_needs_all_nodes(job, spark, log_node, topic, lake, tmp_path):
+    """A stream would wait for them, and show nothing."""
+    orders(log_node, topic, range(10))
+    gone = f"127.0.0.1:{free_port()}"
+    both = [f"{word},{gone}" for word in where(log_node)]
+    words = ["sql", write(tmp_path, f"SELECT value FROM `{topic}`"), f"--topic={topic}", f"--to-files={lake[0]}/all"]
+    for one in words, ["archive", f"{lake[0]}/archive", f"--topic={topic}", "--create"]:
+        assert "Connection refused: the first run needs all nsqd" in job(*one, *both, code=1).splitlines()[-1]
+    assert "--until-idle needs all nsqd" in job(*words, *both, "--until-idle", code=1)
 
 
 def test_an_archive_in_another_file_system(job, spark, log_node, topic, lake):

@@ -1,4 +1,4 @@
-"""Bodies as columns: nsqc.spark.json and .text.
+"""Bodies as columns: nsqc.spark.json, .text and .headers.
 
 Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
 """
@@ -7,6 +7,8 @@ import pytest
 from pyspark.sql.types import DoubleType, StructType
 
 import nsqc.spark
+from nsqc.client import with_headers
+from nsqc.client.envelope import parted
 from tests.spark.conftest import address
 from tests.support.daemon import wait_until
 
@@ -51,6 +53,28 @@ def test_text(spark):
     assert [row.value for row in frame.orderBy("number").collect()] == ["grün", "a�b", ""]
     # Text can be parsed, too.
     assert nsqc.spark.json(nsqc.spark.text(frame_of(spark, [b'{"a": 1}'])), "a int").first().a == 1
+
+
+HEADED = [
+    with_headers(b'{"a": 1}', {"content-type": "application/json", "note": "a: grün"}), with_headers(b"\xff\n\nx", {"note": "x"}),
+    with_headers(b"", {"note": ""}), with_headers(b"x", {}), b'{"a": 1}', b"a: b\n\nx", b"NSQ-Headers/1\n", b"NSQ-Headers/1\na: b\nx",
+    b"NSQ-Headers/1\nno colon\n\nx", b"NSQ-Headers/1\na: b\na: c\n\nx", b"NSQ-Headers/1\na: b\rc: d\n\nx", b"NSQ-Headers/1\n" + b"\n" * 9,
+    b"NSQ-Headers/1\n" + b"".join(b"%d: x\n" % number for number in range(20_000)) + b"\nx"]
+
+
+def test_headers(spark):
+    """The same as in the client, whatever a body has; json() skips them."""
+    found = nsqc.spark.headers(frame_of(spark, HEADED))
+    assert found.columns == ["number", "value", "headers"]
+    for row in found.collect():
+        assert (row.headers or {}, bytes(row.value)) == parted(HEADED[row.number]), HEADED[row.number][:50]
+    text = nsqc.spark.headers(nsqc.spark.text(frame_of(spark, HEADED[:1]))).first()
+    assert (text.headers["note"], text.value) == ("a: grün", '{"a": 1}')
+    rows = nsqc.spark.json(frame_of(spark, HEADED), "a int").orderBy("number").collect()
+    assert [(row.a, row.bad) for row in rows[:5]] == [(1, False), (None, True), (None, True), (None, True), (1, False)]
+    assert bytes(rows[0].value) == HEADED[0]
+    with pytest.raises(ValueError, match="already has a column headers"):
+        nsqc.spark.headers(nsqc.spark.headers(frame_of(spark, HEADED)))
 
 
 @pytest.mark.parametrize("schema, complaint", [

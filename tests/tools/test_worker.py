@@ -13,6 +13,9 @@ from contextlib import suppress
 import pytest
 
 from nsqc.client import Producer
+from nsqc.client.handling import Settings
+from nsqc.options.option import Kind, S
+from nsqc.tools.worker import OPTIONS
 from tests.publishing.lossy import Lossy
 from tests.rules.letters import lines
 from tests.rules.support import set_topic_rule
@@ -60,6 +63,10 @@ async def coroutine(message):
 async def slow_coroutine(message):
     await asyncio.to_thread(slow, message)
 
+async def blocking(message):
+    note(message)
+    time.sleep(1000)
+
 def slow_batch(messages):
     slow(messages[0])
 
@@ -77,6 +84,7 @@ def hopeless(message):
 
 worker = Worker("t", "c", os.environ.get("NSQD", "127.0.0.1:9"), handler=handle, concurrency=2)
 looping = aio.Worker("t", "c", os.environ.get("NSQD", "127.0.0.1:9"), handler=coroutine)
+freezing = aio.Worker("t", "c", os.environ.get("NSQD", "127.0.0.1:9"), handler=blocking, handler_timeout=0.2)
 number = 7
 '''
 
@@ -174,6 +182,31 @@ def test_stuck_handlers_end_the_process(place, name):
     assert tool.wait() == 1 and "every handler is stuck: 2 have not returned within 0.2 s" in tool.err
     wait_until(lambda: place.node.channel("t", "c")["depth"] == 3)
     assert len(place.lines()) == 2
+
+
+@pytest.mark.parametrize("name", ["blocking", "freezing"])
+def test_a_coroutine_that_blocks_its_loop_ends_the_process(place, name):
+    """Nothing can cancel it, and the worker would keep its connection alive."""
+    place.publish(b"x")
+    tool = place.start(name) if name == "freezing" else place.handling(name, "--handler-timeout", "200ms")
+    assert tool.wait() == 1 and "longer than handler_timeout: the worker cannot cancel it" in tool.err and "in blocking\n" in tool.err
+    wait_until(lambda: place.node.channel("t", "c")["depth"] == 1 and not place.node.channel("t", "c")["clients"])
+
+
+def test_it_ends_after_some_messages(place):
+    place.publish(*[b"x"] * 5)
+    tool = place.handling("handle", "--max-messages", "3")
+    assert tool.wait() == 0 and len(place.lines()) == 3
+    assert place.node.channel("t", "c")["depth"] == 2
+
+
+def test_all_options_of_a_worker_are_options():
+    """With the same defaults, except for times, which the tool has in nanoseconds."""
+    declared = {option.name.replace("-", "_"): option for option in OPTIONS}
+    for name, default in Settings._field_defaults.items():
+        if name not in ("on_give_up", "middlewares"):
+            option = declared[name]
+            assert (option.default / S if option.kind is Kind.DURATION else option.default) == default, name
 
 
 def test_reload(place):

@@ -32,6 +32,7 @@ from nsqc.client.handling import (
     WorkerStats,
     includes,
     split,
+    trace_of_coroutine,
 )
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -40,6 +41,9 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Worker:
     """Like nsqc.client.Worker, on an event loop: `await worker.run()`. The handler is a coroutine function, or a plain
     function, each call of which runs in a thread. concurrency: messages handled at the same time.
+
+    on_hung: called on another thread when a coroutine has blocked the event loop for longer than handler_timeout. Only
+    the end of the process cures that: nsqc worker ends it.
 
     Raises BadName, BadAddress, ValueError, TypeError.
     """
@@ -51,6 +55,7 @@ class Worker:
         self._handling.cancelled = (asyncio.CancelledError,)
         self._consumer = Consumer(topic, channel, nsqd, touch_limit=own.touch_limit, **consuming)
         self._consumer.serve_at_least(own.concurrency * (own.batch or 1))
+        self.on_hung: Callable[[], object] = lambda: None
         self._handler = handler
         self._has_run = False
         self._free = asyncio.Semaphore(own.concurrency)
@@ -80,7 +85,7 @@ class Worker:
         caught = self._catch_signals()
         taking = asyncio.create_task(self._take())
         stopped = asyncio.create_task(self._stop.wait())
-        watch = Watch(self._handling, self._loop.call_soon_threadsafe)
+        watch = Watch(self._handling, self._loop.call_soon_threadsafe, self.on_hung)
         try:
             self._handling.say(logging.INFO, "working, %d at a time", self._handling.options.concurrency)
             await asyncio.wait({taking, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -235,7 +240,8 @@ class Worker:
                 self._loop.call_soon_threadsafe(self._replace, run, error)
 
     def _replace(self, run: Run, error: HandlerTimeout) -> None:
-        if run.cancel is not None:
+        if run.cancel is not None and run in self._tasks:
+            error = error.with_traceback(trace_of_coroutine(self._tasks[run].get_coro()))
             run.cancel()
         if run.is_replaced:
             self._free.release()

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 CHANNEL = "archive"
 IN_FLIGHT, IDLE_SECONDS = 2500, 2.0
-# Messages stay in the log, so an absent node is waited for indefinitely.
-PATIENCE_SECONDS, FOREVER_SECONDS = 300, 10_000_000
 
 
 def log_before(archive: Path) -> bool | None:
@@ -86,7 +84,7 @@ def of_channel(cluster: Cluster, topic: str, channel: str | None, until_idle: bo
     return {**cluster.options, "topic": topic, "channel": channel or CHANNEL,
             "maxInFlight": str(max_in_flight or IN_FLIGHT),
             "idleMs": str(round((IDLE_SECONDS if idle is None else idle) * 1000)),
-            "failWhenUnreachable": str(PATIENCE_SECONDS) if until_idle else "0"}
+            "failWhenUnreachable": str(streaming.PATIENCE_SECONDS) if until_idle else "0"}
 
 
 def of_log(archive: Path, cluster: Cluster, topic: str, until_idle: bool, idle: float | None,
@@ -106,8 +104,7 @@ def of_log(archive: Path, cluster: Cluster, topic: str, until_idle: bool, idle: 
         if not all(api.rule(topic).stays for api in apis.values()):
             note(f"topic {topic} has no retain_time: messages finished by all channels may be removed before they are "
                  "archived")
-    return {**source, "startingOffsets": "earliest",
-            "failWhenUnreachable": str(PATIENCE_SECONDS if until_idle else FOREVER_SECONDS)}
+    return {**source, **streaming.patience(until_idle), "startingOffsets": "earliest"}
 
 
 def create(cluster: Cluster, topic: str, note: Callable[[str], None]) -> None:
@@ -148,8 +145,8 @@ def command(
         "--until-idle", help="stop when nsqd has no more messages, instead of running until SIGTERM")] = False,
     idle: Annotated[float | None, typer.Option(
         help="seconds without a message after which --until-idle stops, if a channel is consumed; default: "
-        f"{IDLE_SECONDS:g}", min=0.01, max=3600)] = None,
-    every: Annotated[float, typer.Option(help="seconds between batches, without --until-idle", min=0.1)] = 10.0,
+        f"{IDLE_SECONDS:g}", min=0.01, max=3600, callback=arguments.finite)] = None,
+    every: arguments.Every = 10.0,
     batch_rows: Annotated[int, typer.Option(help="maximum messages per batch", min=1)] = BATCH_ROWS,
     max_in_flight: Annotated[int | None, typer.Option(
         help=f"messages in flight per nsqd, if a channel is consumed; default: {IN_FLIGHT}", min=1,
@@ -211,13 +208,15 @@ def in_lake(folder: str, cluster: Cluster, topic: str, until_idle: bool, every: 
     if cluster.create:
         create(cluster, topic, progress.note)
     nodes.look(cluster, [topic], progress.note, "--until-idle needs all nsqd" if until_idle else "")
-    source = {**nodes.source(cluster, [topic]), "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(batch_rows)}
+    source = {**nodes.source(cluster, [topic]), **streaming.patience(until_idle), "startingOffsets": "earliest",
+              "maxOffsetsPerTrigger": str(batch_rows)}
     with running.session("nsqc archive", progress, SETTINGS) as spark:
         where = streaming.location(spark, folder)
         if not cluster.create and not streaming.has_files(spark, where):
             raise JobError(f"{folder} is not an archive: --create creates one there")
         frame = dated(spark.readStream.format("nsq").options(**source).load())
         writer, checkpoint = streaming.into_files(frame, where, "parquet", ["date"])
+        streaming.need_all(spark, cluster, [topic], checkpoint)
         batches = streaming.Batches()
         progress.count, progress.summary = (lambda: batches.rows), (lambda: f"archived {batches.rows:,} messages")
         writer = writer.queryName(f"nsqc archive of {topic}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import inspect
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -126,6 +127,13 @@ def micros_range(since: str | None, until: str | None) -> tuple[int | None, int 
     return (micros(since) if since else None), (micros(until) if until else None)
 
 
+def finite(number: float | None) -> float | None:
+    """A typer callback: the limits of an option do not exclude nan."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter(f"{number} is not a finite number")
+    return number
+
+
 def topic(name: str | None) -> str | None:
     """A topic name, or none."""
     return reads(read_name)(name)
@@ -136,7 +144,10 @@ def topic(name: str | None) -> str | None:
 Topic = Annotated[str, typer.Option(help="the topic", callback=topic)]
 Topics = Annotated[str | None, typer.Option(
     help="log-backed topics, separated by commas", callback=reads(values.read_names))]
-Rate = Annotated[float | None, typer.Option(help="maximum messages per second, over all tasks", min=0.001)]
+Rate = Annotated[float | None, typer.Option(
+    help="maximum messages per second, over all tasks", min=0.001, callback=finite)]
+Every = Annotated[float, typer.Option(
+    help="seconds between batches, without --until-idle", min=0.1, max=10_000_000, callback=finite)]
 Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", parser=path,
                                          callback=archive)]
 Since = Annotated[str | None, typer.Option(

@@ -42,7 +42,7 @@ def command(
     rate: arguments.Rate = None,
     speed: Annotated[float | None, typer.Option(
         help="replay at the original pace times this factor: 1 for the original pace, 60 for an hour in a minute",
-        min=0.000001)] = None,
+        min=0.000001, callback=arguments.finite)] = None,
 ) -> int:
     """Republish the messages of an archive, or of a log-backed topic.
 

@@ -32,8 +32,7 @@ BATCH_ROWS, TASK_ROWS = 1_000_000, 250_000
 def command(
     cluster: arguments.Cluster,
     query: Annotated[Path, typer.Argument(
-        help="a file with a SELECT; each topic is a view of its name", metavar="FILE.sql", parser=arguments.path,
-        callback=arguments.readable)],
+        help="a file with a SELECT; each topic is a view of its name", metavar="FILE.sql", parser=arguments.path)],
     topic: Annotated[str, typer.Option(
         help="the log-backed topics to read, separated by commas", callback=arguments.reads(values.read_names))],
     to_topic: Annotated[str | None, typer.Option(
@@ -55,7 +54,7 @@ def command(
         "--latest", help="on the first run, omit messages that are already there")] = False,
     until_idle: Annotated[bool, typer.Option(
         "--until-idle", help="stop when everything is read, instead of running until SIGTERM")] = False,
-    every: Annotated[float, typer.Option(help="seconds between batches, without --until-idle", min=0.1)] = 10.0,
+    every: arguments.Every = 10.0,
     batch_rows: Annotated[int, typer.Option(help="maximum messages per batch", min=1)] = BATCH_ROWS,
 ) -> int:
     """Transform log-backed topics by SQL, into a topic or files.
@@ -64,6 +63,7 @@ def command(
     rule dedupe, unless the query shuffles.
     """
     check(to_topic, to_files, checkpoint, form, topic, partition_by)
+    select = read_select(query)
     with running.failures() as progress:
         progress.summary = lambda: "nothing was written"
         names = values.read_names(topic)
@@ -76,20 +76,36 @@ def command(
         with running.session("nsqc sql", progress, settings) as spark:
             for name in names:
                 view(spark, name, schema, {
-                    **given, "topic": name, "startingOffsets": "latest" if latest else "earliest",
+                    **given, **streaming.patience(until_idle), "topic": name,
+                    "startingOffsets": "latest" if latest else "earliest",
                     "maxOffsetsPerTrigger": str(batch_rows), "maxRecordsPerPartition": str(TASK_ROWS)})
-            frame = spark.sql(query.read_text().strip().rstrip(";"))
+            frame = spark.sql(select)
             if not frame.isStreaming:
                 raise JobError(f"{query} reads none of the topics: each is a view, such as FROM `{names[0]}`")
+            place = streaming.location(spark, str(to_files or checkpoint))
+            streaming.need_all(spark, cluster, list(names), streaming.checkpoint_of(place) if to_files else place)
             if to_files is not None:
-                stopped = into_files(spark, frame, to_files, form, partition_by, until_idle, every, progress)
+                stopped = into_files(frame, to_files, place, form, partition_by, until_idle, every, progress)
             else:
                 sink = {**cluster.options, "topic": str(to_topic)}
-                stopped = into_topic(spark, frame, sink, str(checkpoint), until_idle, every, progress)
+                stopped = into_topic(frame, sink, place, until_idle, every, progress)
             if stopped and until_idle:
                 raise running.Stopped(stopped)
             progress.result(progress.summary())
     return 0
+
+
+def read_select(path: Path) -> str:
+    """The text of a file. Raises typer.BadParameter."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise typer.BadParameter(f"{path} is not text in UTF-8") from None
+    if not text.strip():
+        raise typer.BadParameter(f"{path} is empty; it takes a SELECT")
+    return text
 
 
 def check(to_topic: str | None, to_files: str | None, checkpoint: str | None, form: str, topic: str,
@@ -101,7 +117,11 @@ def check(to_topic: str | None, to_files: str | None, checkpoint: str | None, fo
         raise typer.BadParameter("--to-topic needs --checkpoint, a folder for the position of this query")
     if to_files is not None and checkpoint is not None:
         raise typer.BadParameter("--to-files has its checkpoint beside the files: omit --checkpoint")
-    if to_topic in values.read_names(topic):
+    names = values.read_names(topic)
+    if len({name.lower() for name in names}) < len(names):
+        raise typer.BadParameter(f"--topic {topic}: Spark ignores case in the names of views: read topics that differ "
+                                 "in nothing else by separate queries")
+    if to_topic in names:
         raise typer.BadParameter(f"{to_topic} is read and written: the query would never end")
     if form not in FORMATS:
         raise typer.BadParameter(f"--format {form} is not one of {', '.join(FORMATS)}")
@@ -128,19 +148,21 @@ def view(spark: SparkSession, topic: str, schema: str | None, source: dict[str, 
 
     frame = spark.readStream.format("nsq").options(**source).load()
     if schema is not None:
-        fields = frame.select(functions.from_json(frame.value.cast("string"), schema).alias("f")).select("f.*").columns
-        parsed = {name.lower() for name in fields} - {"value"}
+        shape = frame.select(functions.from_json(frame.value.cast("string"), schema).alias("f")).schema["f"].dataType
+        parsed = {name.lower() for name in getattr(shape, "names", ())}
+        if taken := parsed & {"value", "bad"}:
+            raise JobError(f"--schema: {min(taken)} is a column of its own: read such a field in the query, by "
+                           f"from_json(CAST(value AS STRING), '{min(taken)} string').{min(taken)}")
         frame = json(frame.drop(*(name for name in frame.columns if name in parsed)), schema)
     frame.createOrReplaceTempView(f"`{topic}`")
 
 
-def into_files(spark: SparkSession, frame: DataFrame, folder: str, form: str, partition_by: str | None,
-               until_idle: bool, every: float, progress: Progress) -> int:
+def into_files(frame: DataFrame, folder: str, where: str, form: str, partition_by: str | None, until_idle: bool,
+               every: float, progress: Progress) -> int:
     """Runs the query; returns the signal that has stopped it, or 0."""
     by = [name.strip() for name in partition_by.split(",")] if partition_by else []
     if unknown := [name for name in by if name not in frame.columns]:
         raise JobError(f"--partition-by: the query has no column {unknown[0]}; it has {', '.join(frame.columns)}")
-    where = streaming.location(spark, folder)
     writer, checkpoint = streaming.into_files(frame, where, form, by)
     batches = streaming.Batches()
     progress.count, progress.summary = (lambda: batches.rows), (lambda: f"read {batches.rows:,} messages into {folder}")
@@ -148,12 +170,18 @@ def into_files(spark: SparkSession, frame: DataFrame, folder: str, form: str, pa
     return streaming.follow(writer, checkpoint, until_idle, every, progress, batches)
 
 
-def into_topic(spark: SparkSession, frame: DataFrame, sink: dict[str, str], checkpoint: str, until_idle: bool,
-               every: float, progress: Progress) -> int:
+def into_topic(frame: DataFrame, sink: dict[str, str], checkpoint: str, until_idle: bool, every: float,
+               progress: Progress) -> int:
     """The same into a topic."""
     from pyspark.sql import functions
 
-    if "value" not in frame.columns:
+    names = [name.lower() for name in frame.columns]        # Spark ignores case, too
+    if "value" in names:
+        if others := [name for name in names if name not in ("value", "defer_ms")]:
+            raise JobError(f"the query has the column {others[0]} beside value, which is a whole message: select value "
+                           "and, if need be, defer_ms; or only other columns, which become a JSON object")
+        frame = frame.toDF(*names)
+    else:
         frame = frame.select(functions.to_json(functions.struct("*"), {"ignoreNullFields": "false"}).alias("value"))
     batches, topic = streaming.Batches(), sink["topic"]
     with tempfile.TemporaryDirectory(prefix="nsqc-totals-") as folder:
@@ -166,8 +194,8 @@ def into_topic(spark: SparkSession, frame: DataFrame, sink: dict[str, str], chec
 
         progress.count, progress.summary = (lambda: batches.rows), summary
         writer = frame.writeStream.format("nsq").options(**sink, totalsPath=str(path))
-        stopped = streaming.follow(writer.queryName(f"nsqc sql into {topic}"), streaming.location(spark, checkpoint),
-                                   until_idle, every, progress, batches)
+        stopped = streaming.follow(writer.queryName(f"nsqc sql into {topic}"), checkpoint, until_idle, every, progress,
+                                   batches)
         text = summary()
         progress.summary = lambda: text
     return stopped

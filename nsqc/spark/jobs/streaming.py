@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import nsqc.spark
 from nsqc import paths
-from nsqc.spark.jobs import running
+from nsqc.spark.jobs import nodes, running
+from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.inputs import LITERAL, uri
 from nsqc.spark.jobs.running import Progress
 
@@ -22,11 +23,24 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 POLL_SECONDS = 0.2
+# Messages stay in a log, so absent nodes are waited for.
+PATIENCE_SECONDS, FOREVER_SECONDS = 300, 10_000_000
 CHECKPOINT = "_checkpoint"
 # The packages that have the usual file systems; nsqc cannot know their versions, Spark's Hadoop does.
 PACKAGES = {"s3a": "org.apache.hadoop:hadoop-aws", "abfs": "org.apache.hadoop:hadoop-azure",
             "abfss": "org.apache.hadoop:hadoop-azure", "wasb": "org.apache.hadoop:hadoop-azure",
             "gs": "com.google.cloud.bigdataoss:gcs-connector"}
+
+
+def patience(until_idle: bool) -> dict[str, str]:
+    """The option of a log's source for a job."""
+    return {"failWhenUnreachable": str(PATIENCE_SECONDS if until_idle else FOREVER_SECONDS)}
+
+
+def need_all(spark: SparkSession, cluster: Cluster, names: list[str], checkpoint: str) -> None:
+    """A query begins with the logs of all nodes, and would wait for them. Raises JobError if one is down then."""
+    if not exists(spark, f"{checkpoint}/offsets"):
+        nodes.look(cluster, names, lambda text: None, "the first run needs all nsqd")
 
 
 def follow(writer: DataStreamWriter, checkpoint: str, until_idle: bool, every: float, progress: Progress,
@@ -115,13 +129,22 @@ def location(spark: SparkSession, text: str) -> str:
 def into_files(frame: DataFrame, folder: str, form: str, by: list[str]) -> tuple[DataStreamWriter, str]:
     """A writer of files below a URI, and its checkpoint."""
     writer = frame.writeStream.format(form).option("path", folder)
-    return (writer.partitionBy(*by) if by else writer), f"{folder}/{CHECKPOINT}"
+    return (writer.partitionBy(*by) if by else writer), checkpoint_of(folder)
+
+
+def checkpoint_of(folder: str) -> str:
+    """The checkpoint of a query that writes files to a folder."""
+    return f"{folder}/{CHECKPOINT}"
 
 
 def has_files(spark: SparkSession, folder: str) -> bool:
     """Whether a query has written there."""
-    jvm = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{folder}/_spark_metadata")  # type: ignore[union-attr]
+    return exists(spark, f"{folder}/_spark_metadata")
+
+
+def exists(spark: SparkSession, uri: str) -> bool:
+    """Whether a file or folder exists."""
+    path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(uri)  # type: ignore[union-attr]
     return bool(path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).exists(path))
 
 
