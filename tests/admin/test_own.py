@@ -10,6 +10,7 @@ import pytest
 from nsqc.admin.attention import Finding, look
 from nsqc.admin.fleet import ChannelRow, Moment, NodeRow, TopicRow
 from nsqc.admin.history import MOST_SERIES, SLOTS, History
+from nsqc.wire.stats import ChannelStats, TopicStats
 from tests.admin.conftest import API, address, log_topic, seen
 from tests.support.daemon import wait_until
 
@@ -274,6 +275,29 @@ def test_a_pause_on_purpose_is_no_alarm():
         moment = at(float(seconds), 0, moment)
         assert find(moment, History(), {}).listed == []
     assert [each.rule for each in find(at(5030.0, 0, moment), History(), {}).listed] == ["stuck"]
+
+
+def test_messages_of_a_missing_node_are_no_alarm():
+    """Consumers of the other nodes cannot take them."""
+    def at(seconds, live_depth, before):
+        moment = Moment()
+        moment.at = seconds
+        for node, depth in ((NodeRow("gone:1", error="gone"), 5), (NodeRow("n:1", health="OK"), live_depth)):
+            moment.nodes[node.address] = node
+            moment.add(TopicStats(topic_name="t", channels=[ChannelStats(channel_name=name, depth=depth, client_count=clients)
+                                                            for name, clients in (("used", 2), ("alone", 0))]), node)
+            moment.add(TopicStats(topic_name="none", depth=depth), node)
+        list(moment.compare(before))
+        return moment
+
+    for depth, found in ((0, {"node-missing": ""}), (3, {
+            "node-missing": "", "stuck": "t/used: 3 messages wait, 0 in flight", "no-consumer": "t/alone: 3 messages wait",
+            "no-channel": "3 messages wait in none"})):
+        moment = at(1000.0, depth, None)
+        for seconds in (1060.0, 1120.0, 1180.0):
+            moment = at(seconds, depth, moment)
+        concerns = {each.rule: each.text for each in find(moment, History(), {}).listed}
+        assert concerns.keys() == found.keys() and all(text in concerns[rule] for rule, text in found.items())
 
 
 @pytest.mark.parametrize("rule, severity, node", [

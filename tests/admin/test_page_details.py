@@ -177,6 +177,36 @@ def test_the_navigation_of_a_phone(cluster, two, visit):
     assert nav.evaluate("nav => nav.scrollLeft") == 0
 
 
+@needs_chromium
+def test_lists_that_are_longer_than_their_page(cluster, two, visit):
+    """Nothing is left out without a way to it."""
+    admin = cluster.admin()
+    for number in range(205):
+        two[0].post(f"/channel/create?topic=t&channel=c{number:03}")
+    for number in range(14):
+        two[0].post(f"/topic/create?topic=p{number:02}")
+        two[0].post(f"/topic/pause?topic=p{number:02}")
+    seen(admin, "/topics/t", lambda data: data["channels"] == 206)
+    seen(admin, "/attention", lambda data: data["counts"].get("note") == 14)
+    browser = visit(admin.url)
+    page = browser.open("topics/t")
+    page.get_by_text("1–200 of 206").wait_for()
+    browser.button("Next").click()
+    page.get_by_role("link", name="c204", exact=True).wait_for()
+    page = browser.open()
+    browser.button("Show 14 of 14").click()
+    page.get_by_text("Topic p13 is paused").wait_for()
+    assert page.locator(".concerns li").count() == 14
+
+
+@needs_chromium
+def test_addresses_that_are_none(cluster, two, visit):
+    page = visit(cluster.admin().url).page
+    for path, told in (("no/such/page", "There is no such page."), ("%E0%A4", "There is no such page."), ("topics/%E0%A4", "This topic does not exist.")):
+        page.goto(f"{cluster.admins[0].url}/{path}")
+        page.get_by_text(told).wait_for()
+
+
 # ---------------------------------------------------------------------- letters, changes, pauses
 
 @needs_chromium

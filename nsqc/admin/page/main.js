@@ -25,14 +25,18 @@ let page = null, work = null, timer = 0, failures = 0;
 
 // ---------------------------------------------------------------------- pages
 
+/** A part of an address; as it is, if it is no valid one. */
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
+
 function route() {
-  const path = decodeURI(location.pathname).slice(base.length);
-  const raw = location.pathname.slice(base.length);
+  const path = location.pathname.slice(base.length);
   for (const each of PAGES) {
-    const match = each.path.exec(raw) ?? each.path.exec(path);
+    const match = each.path.exec(path);
     if (!match) continue;
     const args = Object.fromEntries(new URLSearchParams(location.search));
-    each.keys?.forEach((key, number) => { args[key] = decodeURIComponent(match[number + 1]); });
+    each.keys?.forEach((key, number) => { args[key] = decoded(match[number + 1]); });
     return {each, args};
   }
   return {each: null, args: {}};
@@ -44,6 +48,7 @@ async function show(focus) {
   work?.abort();
   clearTimeout(timer);
   page = {key, view: null};
+  sign.hidden = !session.sign;
   const mine = page, root = h("div", {class: "page"});
   const name = args.channel ?? args.topic ?? args.node ?? each?.title ?? "Not found";
   document.title = `${each?.keys ? name : each?.title ?? "Not found"} · nsqc`;
@@ -109,11 +114,15 @@ function problem(message, back = false) {
 /** Lets the user sign in: without it, or with its end, nothing is shown. */
 function ask() {
   page = null;
+  work?.abort();
+  clearTimeout(timer);
+  tell("", "");
+  sign.hidden = true;
   signIn(main, () => location.reload());
 }
 
-function tell(message) {
-  text(state, message || (session.user ? session.user : session.may_change ? "" : "read only"));
+function tell(message, who = session.user || (session.may_change ? "" : "read only")) {
+  text(state, message || who);
   state.classList.toggle("bad", Boolean(message));
 }
 
@@ -138,7 +147,6 @@ function theme() {
 }
 
 function frame() {
-  sign.hidden = !session.sign;
   text(sign, session.sign === "out" ? "Sign out" : "Sign in");
   sign.addEventListener("click", () => session.sign === "out" ? signOut() : ask());
   set(nav, PAGES.filter(each => each.nav && !each.hide?.()).map(each => h("a", {href: each.href || ".", "data-page": each.href}, each.nav)));

@@ -51,7 +51,7 @@ export function node(root, {node: address}, {refresh}) {
     ["In flight", data => count(data.in_flight)], ["Topics", data => count(data.topics)], ["Consumers", data => count(data.clients)],
     ["Disk free", data => bytes(data.disk_free)], ["Memory", data => bytes(data.memory)], ["Up", data => age(data.start_time)], ["Answers in", data => data.answer_ms === null ? "–" : span(data.answer_ms / 1000)]]);
   const facts = tiles([["Host", data => data.hostname || "–", null, "text"], ["TCP", data => data.tcp || "–", null, "text"],
-    ["Version", data => data.nsqc ? `nsqc ${data.nsqc}, as nsqd ${data.version}` : data.version || "–", null, "text"], ["p99 latency", p99, null, "text"], ["Health", data => data.error || data.health || "–", data => data.error || data.health !== "OK" ? "bad" : "", "text"]]);
+    ["Version", data => data.nsqc ? `nsqc ${data.nsqc}, as nsqd ${data.version}` : data.version || "–", null, "text"], ["p99 latency", p99, null, "text"], ["Health", data => data.error || data.health || "–", data => tone(data) === "bad" ? "bad" : "", "text"]]);
   const bucket = tiles([["Bucket lag", data => `${lag(data)}, ${bytes(data.lag_bytes)}`, data => late(data) ? "bad" : "", "text"], ["Last checkpoint", data => data.checkpoint_time ? `${age(data.checkpoint_time)} ago` : "none yet", null, "text"],
     ["Epoch", data => count(data.epoch), null, "text"], ["Owned since", took, null, "text"], ["Last error", data => data.fenced || data.last_error || "–", data => data.fenced ? "bad" : "", "text"]]);
   const rates = chart("Messages per second", [{key: "came", name: "published"}, {key: "went", name: "finished"}], rate);
