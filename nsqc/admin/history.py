@@ -121,6 +121,7 @@ class History:
     def __init__(self) -> None:
         self._arrays: dict[Key, array[float]] = {}
         self._slot = 0
+        self._polls = 0     # in this slot
         self._ranked = -RANK_S
         self._chosen: set[str] | None = None    # topics that have a series; None: all
         self._sparks: dict[tuple[Key, str], list[float | None]] = {}    # requested since the last point
@@ -129,9 +130,10 @@ class History:
         return len(self._arrays)
 
     def add(self, moment: Moment) -> Iterator[None]:
-        """One more point in each series. Yields now and then, when others may run."""
+        """Adds a poll to the current point of each series: the mean of the rates, and the latest numbers. Yields now and then, when others may run."""
         slot = int(moment.at // STEP_S)
         self._sparks = {}
+        self._polls = self._polls + 1 if slot == self._slot else 1
         self._advance(slot)
         self._choose(moment)
         total = moment.totals
@@ -159,8 +161,10 @@ class History:
                 return      # many names are new since the busiest were chosen
             values = self._arrays[key] = array("f", _EMPTY)
         at = slot % SLOTS * len(FIELDS)
-        values[at] = came if came >= 0 else math.nan
-        values[at + 1] = went if went >= 0 else math.nan
+        for field, rate in ((at, came), (at + 1, went)):
+            if rate >= 0:       # the mean of the slot's polls: a burst between two of them shows
+                before = values[field]
+                values[field] = rate if math.isnan(before) else before + (rate - before) / self._polls
         values[at + 2] = depth
         values[at + 3] = in_flight
 

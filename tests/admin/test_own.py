@@ -108,6 +108,10 @@ def test_actions_on_all_nodes(cluster, two):
     answer = act(action="pause", topic="t", channel="c")
     assert sorted((each["target"], each["ok"]) for each in answer.json["results"]) == sorted((address(node), True) for node in two)
     assert all(node.channel("t", "c")["paused"] for node in two)
+    two[1].post("/channel/create?topic=t&channel=mine")
+    refused = act(action="empty", topic="t", channel="mine", confirm="mine", nodes=[address(node) for node in two]).json["results"]
+    assert [(each["ok"], each["message"]) for each in refused] == [(False, "CHANNEL_NOT_FOUND"), (True, "")]
+    two[1].post("/channel/delete?topic=t&channel=mine")
     assert act(action="unpause", topic="t", channel="c", nodes=[address(two[0])]).status == 200
     assert [node.channel("t", "c")["paused"] for node in two] == [False, True]
     for action in ("empty", "delete"):
@@ -322,6 +326,17 @@ def test_rules_of_the_fleet():
     found = find(moment, History(), {"l:1": "gone"}).listed
     assert {each.rule for each in found} == {"lookup-down", "versions", "damage", "no-channel", "dead-letters"}
     assert {each.topic for each in found if each.rule == "dead-letters"} == {"u.dead", "lost"}
+
+
+def test_a_point_has_the_mean_rate_of_its_polls():
+    """A burst that is over at the point's last poll shows; so does the time after it."""
+    history = History()
+    for at, rate, depth in ((1000.0, 8.0, 1), (1003.0, 0.0, 2), (1006.0, 1.0, 3), (1009.0, -1.0, 4), (1012.0, 0.0, 5)):
+        moment = Moment()
+        moment.at, moment.totals.came, moment.totals.went, moment.totals.depth = at, rate, rate, depth
+        list(history.add(moment))
+    values = history.series(())["values"]
+    assert values["came"] == values["went"] == [3.0, 0.0] and values["depth"] == [4, 5]
 
 
 def test_the_history_is_bounded():
