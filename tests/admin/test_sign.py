@@ -108,6 +108,10 @@ def test_the_form(cluster, users, visit, tmp_path, place):
         browser.page.goto(f"{url}/")
         browser.page.get_by_text("publish builds").wait_for()
         assert "All is well" not in browser.page.inner_text("main")
+        # Nothing is offered that the user may not see, and no health that is not known.
+        assert browser.page.locator("#nav a").all_inner_texts() == ["Overview", "Nodes"]
+        browser.page.get_by_role("link", name="Nodes").click()
+        browser.page.get_by_role("cell", name="answers", exact=True).wait_for()
         refused = [text for text in browser.complaints if "401" not in text]
         assert refused == []
     finally:

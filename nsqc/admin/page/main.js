@@ -1,6 +1,6 @@
 // Which page is shown, and when it is updated.
 import {h, set, text} from "./dom.js";
-import {begin, hasLookup, session} from "./api.js";
+import {begin, holds, session} from "./api.js";
 import {onChange} from "./actions.js";
 import {signIn, signOut} from "./sign.js";
 import {skew} from "./format.js";
@@ -11,14 +11,14 @@ const main = document.getElementById("main"), nav = document.getElementById("nav
 const later = (file, name) => async (...args) => (await import(`./${file}.js`))[name](...args);
 const PAGES = [
   {path: /^$/, title: "Overview", nav: "Overview", href: "", open: overview},
-  {path: /^topics$/, title: "Topics", nav: "Topics", href: "topics", open: later("topics", "topics")},
+  {path: /^topics$/, title: "Topics", nav: "Topics", href: "topics", open: later("topics", "topics"), hide: () => !session.sees_any},
   {path: /^topics\/([^/]+)$/, keys: ["topic"], under: "topics", open: later("topics", "topic")},
   {path: /^topics\/([^/]+)\/([^/]+)$/, keys: ["topic", "channel"], under: "topics", open: later("channel", "channel")},
   {path: /^nodes$/, title: "Nodes", nav: "Nodes", href: "nodes", open: later("nodes", "nodes")},
   {path: /^nodes\/([^/]+)$/, keys: ["node"], under: "nodes", open: later("nodes", "node")},
-  {path: /^messages$/, title: "Messages", nav: "Messages", href: "messages", open: later("messages", "messages")},
-  {path: /^lookup$/, title: "Lookup", nav: "Lookup", href: "lookup", open: later("lookup", "lookup"), hide: () => !hasLookup()},
-  {path: /^changes$/, title: "Changes", nav: "Changes", href: "changes", open: later("lookup", "changes")},
+  {path: /^messages$/, title: "Messages", nav: "Messages", href: "messages", open: later("messages", "messages"), hide: () => !holds("read")},
+  {path: /^lookup$/, title: "Lookup", nav: "Lookup", href: "lookup", open: later("lookup", "lookup"), hide: () => session.mode === "node" || !session.sees_all},
+  {path: /^changes$/, title: "Changes", nav: "Changes", href: "changes", open: later("lookup", "changes"), hide: () => !holds("read", "admin")},
   {path: /^counter$/, title: "Overview", href: "", open: overview},
 ];
 let page = null, work = null, timer = 0, failures = 0;
@@ -149,8 +149,9 @@ function theme() {
 function frame() {
   text(sign, session.sign === "out" ? "Sign out" : "Sign in");
   sign.addEventListener("click", () => session.sign === "out" ? signOut() : ask());
-  set(nav, PAGES.filter(each => each.nav && !each.hide?.()).map(each => h("a", {href: each.href || ".", "data-page": each.href}, each.nav)));
-  const jump = async () => { frame.jump ??= (await import("./palette.js")).palette(go); frame.jump(); };
+  const shown = PAGES.filter(each => each.nav && !each.hide?.());
+  set(nav, shown.map(each => h("a", {href: each.href || ".", "data-page": each.href}, each.nav)));
+  const jump = async () => { frame.jump ??= (await import("./palette.js")).palette(go, shown); frame.jump(); };
   const button = document.getElementById("jump");
   button.hidden = false;
   button.addEventListener("click", jump);

@@ -6,8 +6,8 @@ import {age, bytes, count, date, rate, span} from "./format.js";
 import {button, card, columns, head, p99, tiles, toggle} from "./parts.js";
 import {pager, table} from "./table.js";
 
-const state = row => row.error ? row.seen_at ? `missing, as of ${age(row.seen_at)} ago` : "missing" : row.health && row.health !== "OK" ? "unhealthy" : row.draining ? "draining" : row.listed ? "OK" : "not listed";
-const tone = row => row.error || (row.health && row.health !== "OK") ? "bad" : row.draining || !row.listed ? "warn" : "good";
+const state = row => row.error ? row.seen_at ? `missing, as of ${age(row.seen_at)} ago` : "missing" : row.health && row.health !== "OK" ? "unhealthy" : row.draining ? "draining" : row.listed ? row.health || "answers" : "not listed";
+const tone = row => row.error || (row.health && row.health !== "OK") ? "bad" : row.draining || !row.listed ? "warn" : row.health ? "good" : "";
 
 export const nodeColumns = [
   {key: "address", label: "Node", text: row => row.address, link: row => url.node(row.address)},
