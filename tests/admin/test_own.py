@@ -339,6 +339,18 @@ def test_a_point_has_the_mean_rate_of_its_polls():
     assert values["came"] == values["went"] == [3.0, 0.0] and values["depth"] == [4, 5]
 
 
+def test_polls_that_are_further_apart_than_points_leave_no_gaps():
+    """Only a server that did not look at all does, as at /ui while no page is open."""
+    history = History()
+    for at, rate in ((1000.0, -1.0), (1055.0, 4.0), (1065.0, 2.0), (1065.0 + 900, 1.0)):
+        moment = Moment()
+        moment.at, moment.totals.came, moment.totals.depth = at, rate, 7
+        list(history.add(moment))
+    values = history.series(())["values"]
+    assert values["came"] == [None, *[4.0] * 5, 2.0, *[None] * 89, 1.0]
+    assert values["depth"] == [*[7] * 7, *[None] * 89, 7]
+
+
 def test_the_history_is_bounded():
     history = History()
     moment = Moment()

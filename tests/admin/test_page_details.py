@@ -67,6 +67,23 @@ def test_searches(cluster, two):
     assert answer.status == 400 and "a ) is missing" in answer.json["message"]
 
 
+@needs_chromium
+@pytest.mark.parametrize("path, label", [("topics", "Filter by name"), ("nodes/NODE", "Filter topics")])
+def test_a_faulty_search_is_told_in_place_of_the_list(cluster, two, visit, path, label):
+    admin = cluster.admin()
+    seen(admin, "/topics/t", lambda data: len(data["node_rows"]) == 2)
+    browser = visit(admin.url, viewport=PHONE)
+    page = browser.open(path.replace("NODE", address(two[0])))
+    link = page.get_by_role("link", name="t", exact=True)
+    link.wait_for()
+    page.get_by_label(label).fill("/(/")
+    page.get_by_role("alert").get_by_text("a ) is missing, at character 2 of the regular expression").wait_for()
+    assert not link.is_visible()
+    page.get_by_label(label).fill("/^t$/")
+    link.wait_for()
+    assert not page.get_by_role("alert").is_visible()
+
+
 # ---------------------------------------------------------------------- rules
 
 @needs_chromium
@@ -255,11 +272,12 @@ def test_consumers_that_back_off_and_their_connections(cluster, two, visit):
     ill.send(b"RDY 1\n")
     page.locator(".badge", has_text="back").wait_for(state="hidden")
     name = f"127.0.0.1:{ill.sock.getsockname()[1]}"
-    page.get_by_role("row", name=re.compile(name)).get_by_role("button", name="Close…").click()
+    row = page.get_by_role("region", name="Consumers").get_by_role("row", name=re.compile(name))     # its message has one, too
+    row.get_by_role("button", name="Close…").click()
     page.locator("dialog[open]").get_by_text(f"{name}, a consumer of channel c of t on {address(two[1])}").wait_for()
     browser.confirm("Close")
     assert "done" in browser.toast()
-    page.get_by_role("row", name=re.compile(name)).wait_for(state="detached")
+    row.wait_for(state="detached")
     assert two[1].channel("t", "c")["clients"] == [] and len(two[0].channel("t", "c")["clients"]) == 1
     answer = admin.call("POST", f"{API}/actions", {"action": "disconnect", "topic": "t", "channel": "c", "client": name})
     assert answer.status == 400 and answer.json["message"].startswith("INVALID_NODES")

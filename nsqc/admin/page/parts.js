@@ -60,6 +60,25 @@ export function card(title, ...children) {
   return {element: h("section", {class: "card"}, h("header", {}, heading, tools), children), tools, title: heading};
 }
 
+const FAULT = "INVALID_ARG_SEARCH";
+
+/** A field that filters names by a text or a regular expression. ask(call): the answer; null if the expression is faulty, which
+ *  fault then tells in place of a list. */
+export function filter(label, value, moved) {
+  const input = h("input", {type: "search", value, placeholder: "Name or /regex/", "aria-label": label, input: () => moved(input.value)});
+  const fault = h("p", {class: "note bad", role: "alert", hidden: true});
+  return {input, fault, async ask(call) {
+    let data = null, told = "";
+    try { data = await call; } catch (error) {
+      if (error.word !== FAULT) throw error;
+      told = error.message.slice(FAULT.length + 3);
+    }
+    text(fault, told);
+    show(fault, Boolean(told));
+    return data;
+  }};
+}
+
 /** A button. */
 export const button = (label, click, tone = "") => h("button", {type: "button", class: tone || null, click}, label);
 

@@ -4,7 +4,7 @@ import {create, empty, letters, pause, publish, remove, tombstone} from "./actio
 import {rules} from "./rules.js";
 import {chart} from "./chart.js";
 import {age, bytes, count, date, plural, rate, span} from "./format.js";
-import {button, card, columns, head, p99, problems, ranges, stale, tiles, toggle, unmeasured} from "./parts.js";
+import {button, card, columns, filter, head, p99, problems, ranges, stale, tiles, toggle, unmeasured} from "./parts.js";
 import {pager, table} from "./table.js";
 
 const LIMIT = 50, CHANNELS = 200;
@@ -13,14 +13,14 @@ export function topics(root, args, {refresh, remember}) {
   let state = {by: args.sort || "name", desc: args.order === "desc"}, offset = Number(args.offset) || 0, wanted = args.search || "";
   const title = head("Topics");
   if (session.may_change) title.actions.append(button("New topic…", () => create()));
-  const search = h("input", {type: "search", value: wanted, placeholder: "Name or /regex/", "aria-label": "Filter by name", input: () => { wanted = search.value; offset = 0; moved(); }});
+  const search = filter("Filter by name", wanted, value => { wanted = value; offset = 0; moved(); });
   const list = table({caption: "Topics", id: row => row.name, empty: session.sees_any ? "No topic matches." : "None that you may see: that needs the grant stats.", sort: state,
     columns: [columns.topic, columns.came, columns.went, columns.depth, columns.in_flight, columns.messages, columns.channels, columns.clients, columns.oldest,
       {...columns.p99, sort: false}, columns.paused, columns.spark],
     onSort: by => { state = {by, desc: state.by === by ? !state.desc : by !== "name"}; offset = 0; moved(); }});
   const pages = pager(by => { offset = Math.max(0, offset + by * LIMIT); moved(); });
-  const box = card("Topics", list.element, pages.element);
-  box.tools.append(search);
+  const found = h("div", {}, list.element, pages.element), box = card("Topics", search.fault, found);
+  box.tools.append(search.input);
   root.append(title.element, box.element);
 
   function moved() {
@@ -28,8 +28,10 @@ export function topics(root, args, {refresh, remember}) {
     refresh();
   }
   return {async refresh(signal) {
-    const data = await get("topics", {search: wanted, sort: state.by, order: state.desc ? "desc" : "asc", offset, limit: LIMIT}, signal);
+    const data = await search.ask(get("topics", {search: wanted, sort: state.by, order: state.desc ? "desc" : "asc", offset, limit: LIMIT}, signal));
     return () => {
+      show(found, Boolean(data));
+      if (!data) { box.title.textContent = "Topics"; return; }
       box.title.textContent = plural(data.total, "topic");
       list.update(data.topics, state);
       pages.update(data.offset, LIMIT, data.total);
