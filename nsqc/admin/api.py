@@ -653,7 +653,9 @@ class TreeRouter(Router):
                 if request is not None:
                     request.param = b"/".join(names).decode("latin-1")
                 return route
-        return self._index if request is not None and _wants_page(request) else None
+        if request is None or not _wants_page(request) or self._similar(method, path) is not None:
+            return None
+        return self._index
 
     def _allow(self, path: bytes, method: bytes) -> str:
         known = {each.decode() for each in self._methods if each != method and self._match(each, path) is not None}
@@ -667,7 +669,7 @@ class TreeRouter(Router):
 
 def _wants_page(request: Request) -> bool:
     """Whether a browser opens an address: an unknown one gets the page, which says so."""
-    return (request.method == b"GET" and "text/html" in request.header("Accept") and not request.path.endswith(b"/")
+    return (request.method == b"GET" and "text/html" in request.header("Accept")
             and not request.path.startswith((b"/api/", b"/static/", b"/config/")))
 
 

@@ -66,6 +66,8 @@ def look(moment: Moment, history: History, lookup_errors: dict[str, str]) -> Ite
         yield Concern("lookup-down", BAD, f"Lookup server {address} does not answer: {error}", node=address)
     for node in moment.nodes.values():
         yield from _of_node(node)
+    if moment.rules_fault:
+        yield Concern("rules-differ", WARN, f"The nodes keep the rules that --rules had before: {moment.rules_fault}")
     yield from _versions(moment)
     for number, topic in enumerate(moment.topics.values()):
         if number % 64 == 63:
@@ -120,7 +122,7 @@ def _of_topic(topic: TopicRow, moment: Moment) -> Iterator[Concern]:
     if topic.damaged:
         yield Concern("damage", BAD, f"{topic.damaged:,} damaged messages in the log of {topic.name}", topic=topic.name)
     if topic.unread_since and moment.at - topic.unread_since >= ALONE_S:
-        text = f"{messages(topic.depth)} in {topic.name}"
+        text = f"{messages(topic.depth - topic.stale_depth)} in {topic.name}"
         if topic.name.endswith(DEAD) or topic.name in moment.feeders:   # for a decision, and not for a channel
             text = text.replace("message", "dead letter", 1)
             yield Concern("dead-letters", WARN, f"{text}, to be redriven or dropped", topic.name,
@@ -134,17 +136,18 @@ def _of_topic(topic: TopicRow, moment: Moment) -> Iterator[Concern]:
 def _of_channel(row: ChannelRow, now: float, history: History) -> Iterator[Concern]:
     if row.stale and row.stale == row.nodes:
         return      # as above
+    depth, in_flight = row.depth - row.stale_depth, row.in_flight - row.stale_in_flight
     if row.paused:
         yield Concern("paused", NOTE, f"Channel {row.topic}/{row.name} is paused", row.topic, row.name)
     elif row.clients and row.still_since and now - row.still_since >= STILL_S:
-        yield Concern("stuck", BAD, f"{row.topic}/{row.name}: {messages(row.depth)}, {row.in_flight:,} in flight, and "
+        yield Concern("stuck", BAD, f"{row.topic}/{row.name}: {messages(depth)}, {in_flight:,} in flight, and "
                       f"{row.clients} consumer{' finishes' if row.clients == 1 else 's finish'} none",
                       row.topic, row.name, since=row.still_since)
     elif row.alone_since and now - row.alone_since >= ALONE_S:
-        yield Concern("no-consumer", WARN, f"{row.topic}/{row.name}: {messages(row.depth)}, and there is no consumer",
+        yield Concern("no-consumer", WARN, f"{row.topic}/{row.name}: {messages(depth)}, and there is no consumer",
                       row.topic, row.name, since=row.alone_since)
-    elif row.depth >= GROWING and history.grows((row.topic, row.name), GROWING_POINTS):
-        yield Concern("growing", WARN, f"{row.topic}/{row.name}: {messages(row.depth)}, more and more for 14 minutes",
+    elif depth >= GROWING and history.grows((row.topic, row.name), GROWING_POINTS):
+        yield Concern("growing", WARN, f"{row.topic}/{row.name}: {messages(depth)}, more and more for 14 minutes",
                       row.topic, row.name)
 
 

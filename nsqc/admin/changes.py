@@ -82,7 +82,7 @@ async def _send(fleet: Fleet, place: Place, ask: Ask) -> Result:
     try:
         checked(answer)
     except UpstreamError as error:
-        return result(False, answer.status, str(error))
+        return result(False, answer.status, str(error), error.short)
     return result(True, answer.status, "")
 
 
@@ -126,7 +126,7 @@ class Changes:
         try:
             await self._fleet.get(node, Ask("GET", "/info"), upstream.info)
         except UpstreamError as error:
-            return [*results, Result(node, NSQD, False, error.status, str(error), 0.0)]
+            return [*results, Result(node, NSQD, False, error.status, str(error), 0.0, error.short)]
         return results + await self._post(places(NSQD, [node]), "topic/delete", topic=topic)
 
     async def _post(self, where: Sequence[Place], path: str, **arguments: object) -> list[Result]:

@@ -55,6 +55,8 @@ class ChannelRow(Struct, gc=False):
     clients: int = 0
     nodes: int = 0
     stale: int = 0              # nodes that do not answer: their last known values count
+    stale_depth: int = 0        # of depth, what is theirs: no consumer could take it now
+    stale_in_flight: int = 0
     paused: int = 0             # nodes on which it is paused
     latency_ns: float = -1.0    # 99th percentile, of the slowest node; 0: nothing was finished; below 0: not measured
     came: float = -1.0
@@ -84,6 +86,7 @@ class TopicRow(Struct):
     bytes: int = 0
     nodes: int = 0
     stale: int = 0
+    stale_depth: int = 0
     paused: int = 0
     damaged: int = 0
     publish_ids: int = -1       # ids of publishes that are remembered; below 0: no rule says so
@@ -124,7 +127,7 @@ class NodeRow(Struct, gc=False):
     finished: int = 0
     came: float = -1.0
     went: float = -1.0
-    answer_ms: float = 0.0
+    answer_ms: float = -1.0     # below 0: unknown, or it does not answer
     answer_bytes: int = 0
     disk_free: float = -1.0     # bytes; below 0: unknown
     disk_size: float = -1.0
@@ -170,6 +173,7 @@ class Moment:
         self.size = 0       # topics and channels
         self.nodes: dict[str, NodeRow] = {}
         self.totals = Totals()
+        self.rules_fault = ""   # why the file of --rules cannot be read
         self.feeders: dict[str, list[ChannelRow]] = {}     # channels whose dead letters go to a topic, by that
         self.orders: dict[tuple[str, bool], list[TopicRow]] = {}     # sorted views, see nsqc.admin.view
 
@@ -194,7 +198,9 @@ class Moment:
         row.messages += topic.message_count
         row.bytes += topic.message_bytes
         row.nodes += 1
-        row.stale += bool(node.error)
+        if node.error:
+            row.stale += 1
+            row.stale_depth += topic.depth
         row.paused += topic.paused
         row.latency_ns = max(row.latency_ns, p99_of(topic.e2e_processing_latency))
         if topic.log is not None:
@@ -221,9 +227,13 @@ class Moment:
         row.messages += channel.message_count
         row.requeues += channel.requeue_count
         row.timeouts += channel.timeout_count
-        row.clients += 0 if node.error else channel.consumers   # those of a dead node are gone
         row.nodes += 1
-        row.stale += bool(node.error)
+        if node.error:      # its consumers are gone
+            row.stale += 1
+            row.stale_depth += channel.depth
+            row.stale_in_flight += channel.in_flight_count
+        else:
+            row.clients += channel.consumers
         row.paused += channel.paused
         row.latency_ns = max(row.latency_ns, p99_of(channel.e2e_processing_latency))
         row.dead_letters += channel.dead_letter_count
@@ -274,11 +284,11 @@ class Moment:
             row.oldest = earliest(row.oldest, channel.oldest)
         if seconds:
             row.went = went
-        if row.depth and not row.channels:
+        if row.depth > row.stale_depth and not row.channels:
             row.unread_since = (earlier.unread_since if earlier is not None else 0.0) or self.at
 
     def _compare_channel(self, row: ChannelRow, past: ChannelRow | None, seconds: float) -> None:
-        waits = bool(row.depth or row.in_flight)
+        waits = row.depth > row.stale_depth or row.in_flight > row.stale_in_flight
         if past is not None and row.depth:
             row.oldest = past.oldest
         if seconds:
@@ -292,7 +302,7 @@ class Moment:
             row.still_since = past.still_since or self.at
         elif waits:
             row.still_since = self.at
-        if row.depth and not row.clients:
+        if row.depth > row.stale_depth and not row.clients:
             row.alone_since = (past.alone_since if past is not None else 0.0) or self.at
 
     def _compare_node(self, node: NodeRow, past: NodeRow | None, seconds: float) -> None:

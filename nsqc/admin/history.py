@@ -97,6 +97,7 @@ def p99_of_buckets(parts: Iterable[Buckets]) -> float:
 
 STEP_S = 10
 SLOTS = 360                             # an hour
+MOST_APART = 60                         # slots between two polls that belong together: large fleets are polled rarely
 FIELDS = ("came", "went", "depth", "in_flight")
 MOST_SERIES = 5000                      # of topics and channels: 6 KB each
 MOST_NODES = 500                        # series of nodes, and of the fleet
@@ -121,6 +122,8 @@ class History:
     def __init__(self) -> None:
         self._arrays: dict[Key, array[float]] = {}
         self._slot = 0
+        self._polls = 0     # in this slot
+        self._since = range(0)      # the slots since the poll before, which the rates of this one are about
         self._ranked = -RANK_S
         self._chosen: set[str] | None = None    # topics that have a series; None: all
         self._sparks: dict[tuple[Key, str], list[float | None]] = {}    # requested since the last point
@@ -129,40 +132,47 @@ class History:
         return len(self._arrays)
 
     def add(self, moment: Moment) -> Iterator[None]:
-        """One more point in each series. Yields now and then, when others may run."""
+        """Adds a poll to the current point of each series: the mean of the rates, and the latest numbers. Yields now
+        and then, when others may run."""
         slot = int(moment.at // STEP_S)
         self._sparks = {}
+        self._polls = self._polls + 1 if slot == self._slot else 1
+        gap = slot - self._slot
+        self._since = range(slot - gap + 1 if 0 < gap <= MOST_APART else slot, slot + 1)
         self._advance(slot)
         self._choose(moment)
         total = moment.totals
-        self._put((), slot, total.came, total.went, total.depth, total.in_flight)
+        self._put((), total.came, total.went, total.depth, total.in_flight)
         for node in moment.nodes.values():
             if not node.error:
-                self._put((NODE, node.address), slot, node.came, node.went, node.depth, node.in_flight)
+                self._put((NODE, node.address), node.came, node.went, node.depth, node.in_flight)
         chosen = self._chosen
         for number, row in enumerate(moment.topics.values()):
             if chosen is None or row.name in chosen:
-                self._put_topic(row, slot)
+                self._put_topic(row)
             if number % 64 == 63:
                 yield
         self._sparks = {}
 
-    def _put_topic(self, row: TopicRow, slot: int) -> None:
-        self._put((row.name,), slot, row.came, row.went, row.total_depth, row.in_flight)
+    def _put_topic(self, row: TopicRow) -> None:
+        self._put((row.name,), row.came, row.went, row.total_depth, row.in_flight)
         for channel in row.channels.values():
-            self._put((row.name, channel.name), slot, channel.came, channel.went, channel.depth, channel.in_flight)
+            self._put((row.name, channel.name), channel.came, channel.went, channel.depth, channel.in_flight)
 
-    def _put(self, key: Key, slot: int, came: float, went: float, depth: float, in_flight: float) -> None:
+    def _put(self, key: Key, came: float, went: float, depth: float, in_flight: float) -> None:
         values = self._arrays.get(key)
         if values is None:
             if len(self._arrays) >= MOST_SERIES + MOST_NODES:
                 return      # many names are new since the busiest were chosen
             values = self._arrays[key] = array("f", _EMPTY)
-        at = slot % SLOTS * len(FIELDS)
-        values[at] = came if came >= 0 else math.nan
-        values[at + 1] = went if went >= 0 else math.nan
-        values[at + 2] = depth
-        values[at + 3] = in_flight
+        for number in self._since:
+            at = number % SLOTS * len(FIELDS)
+            for field, rate in ((at, came), (at + 1, went)):
+                if rate >= 0:       # the mean of the slot's polls: a burst between two of them shows
+                    before = values[field]
+                    values[field] = rate if math.isnan(before) else before + (rate - before) / self._polls
+            values[at + 2] = depth
+            values[at + 3] = in_flight
 
     def _advance(self, slot: int) -> None:
         """Empties the slots since the last point: they hold values of an hour ago."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from nsqc.access.needs import ADMIN, PUBLISH, READ
-from nsqc.admin.changes import places, send
+from nsqc.admin.changes import for_people, places, send
 from nsqc.admin.fleet import NSQD
 from nsqc.admin.rights import meter, rights_of
 from nsqc.admin.upstream import Ask, UpstreamError, target, word_of
@@ -100,7 +100,7 @@ class Messages:
         if view.mode != "node":     # a daemon's own handler counts it
             await meter(request, len(body))
         ask = Ask("POST", target("/pub", topic=asked.topic), body)
-        results = await send(view.fleet, places(NSQD, [asked.node]), ask)
+        results = for_people(await send(view.fleet, places(NSQD, [asked.node]), ask))
         request.param = f"publish {len(body)} bytes to {asked.topic} on {asked.node}"
         view.ledger.add(request.user, request.remote, "publish", asked.topic, asked.topic, results)
         view.poller.hurry()

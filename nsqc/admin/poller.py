@@ -41,6 +41,9 @@ MOST_NAMES = 250_000    # topics and channels of a node
 MOST_ROWS = 1_000_000   # of all nodes, each name once
 MOST_SEEN = 10_000      # nodes that are remembered
 MOST_KEPT = 64 * 1024 * 1024    # bytes of answers that are kept
+# Numbers of /metrics that hold between two readings; of a node that does not answer, only the first ones do.
+STAYING = ("nsqc", "disk_free", "disk_size", "disk_limit", "memory")
+PASSING = ("cpu_s", "cpu", "draining", "connections", "times", "recent_times", "rules_digest", "bucket")
 
 ALL_STATS = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"), limit=LONGEST)
 METRICS = Ask("GET", "/metrics", accept="text/plain", most=METRICS_BYTES)
@@ -315,9 +318,8 @@ class Poller:
             self._gauges[address] = moment.nodes[address]
         for address, row in moment.nodes.items():
             known = self._gauges.get(address)
-            if known is not None and known is not row and not row.error:
-                for name in ("nsqc", "disk_free", "disk_size", "disk_limit", "memory", "cpu_s", "cpu", "draining",
-                             "connections", "times", "recent_times", "rules_digest", "bucket"):
+            if known is not None and known is not row:
+                for name in STAYING if row.error else (*STAYING, *PASSING):
                     setattr(row, name, getattr(known, name))
         for address in self._gauges.keys() - moment.nodes.keys():
             del self._gauges[address]

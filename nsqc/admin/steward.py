@@ -31,6 +31,7 @@ class Steward:
         self._seen = _stamp(path)
         self._agreed: dict[str, tuple[int, float]] = {}     # nodes known to have them: their start, and their digest
         self._refused: dict[str, tuple[float, str]] = {}    # nodes that do not take them: asked again when, and why
+        self._fault = ""                                    # why the file cannot be read
 
     async def tend(self, moment: Moment) -> bool:
         """Looks at all nodes that answer, and gives those that differ the rules of the file. Returns whether any has
@@ -38,6 +39,7 @@ class Steward:
         rows = [moment.nodes[address] for address in moment.answering(nsqc=True)]
         if self._path:
             await asyncio.to_thread(self._reread)
+            moment.rules_fault = self._fault
             if any(await asyncio.gather(*(self._tend(row) for row in rows))):
                 return True     # the digests are those of before
         most = Counter(row.rules_digest for row in rows).most_common(1)
@@ -56,8 +58,10 @@ class Steward:
         try:
             self._tables = read_rules(self._path)
         except OptionError as error:
+            self._fault = str(error)
             self._log.error("RULES: keeping the old ones - %s", error)
         else:
+            self._fault = ""
             self._agreed, self._refused = {}, {}
 
     async def _tend(self, row: NodeRow) -> bool:

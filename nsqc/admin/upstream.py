@@ -21,7 +21,7 @@ from nsqc.log import Log
 from nsqc.net.address import join_address
 from nsqc.options.option import Kind, Option
 from nsqc.options.rule_tables import BY_KEY, CHANNEL_FLAGS, DEAD_LETTER, DEFAULT, ChannelRule, json_value
-from nsqc.peers.http import Answer, AnswerError, Dialer, Ended, HttpConnection, NotHttp
+from nsqc.peers.http import Answer, AnswerError, Dialer, Ended, HttpConnection, NotHttp, reason_of
 from nsqc.wire.nodehosts import Address, NodeHosts, ip_of
 from nsqc.wire.outside import Decoder, Json, JSONError
 from nsqc.wire.stats import Name
@@ -527,6 +527,8 @@ def _reason(address: str, error: Exception) -> str:
     """As Go's net package has it."""
     if isinstance(error, ConnectionRefusedError):
         return f"dial tcp {address}: connect: connection refused"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return reason_of(error, "give its authority by --http-client-tls-root-ca-file")
     if isinstance(error, ssl.SSLError):
         return f"tls: {error.reason or error}"
     if isinstance(error, NotHttp):

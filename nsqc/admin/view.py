@@ -260,7 +260,7 @@ def node_row(row: NodeRow, history: History | None = None) -> Json:
         "start_time": row.start_time or None, "topics": known(row.topics), "channels": known(row.channels),
         "clients": known(row.clients), "depth": known(row.depth), "in_flight": known(row.in_flight),
         "messages": known(row.messages),
-        "came": rate(row.came), "went": rate(row.went), "answer_ms": None if row.error else round(row.answer_ms, 1),
+        "came": rate(row.came), "went": rate(row.went), "answer_ms": known(round(row.answer_ms, 1)),
         "disk_free": known(row.disk_free), "disk_size": known(row.disk_size), "memory": known(row.memory),
         "cpu": known(row.cpu), "draining": row.draining, "drift": row.drift, "connections": known(row.connections),
         "bucket": {key: row.bucket.get(key) for key in ("epoch", "lag_seconds", "lag_bytes")} if row.bucket else None,
@@ -531,7 +531,7 @@ class View:
         offset, limit = arguments.number("offset", 0, 10**9), arguments.number("limit", 200, 500)
         stats = await self.stats(moment, name)
         nodes = [node_part(address, answer, name) for address, answer in stats.answers.items()]
-        nodes += [{**part, "seen_at": at} for address, at, each in await self._last_known(moment, name)
+        nodes += [{**part, "seen_at": at} for address, at, each in await self._last_known(moment, name, stats)
                   if (part := node_part(address, nsqstats.Stats(topics=[each]), name)) is not None]
         logs, rules, letters = await asyncio.gather(
             self._logs(moment, name), self._rules(moment, name),
@@ -569,7 +569,7 @@ class View:
                         clients += [{**client_json(client, address), "idle_since": client.idle_since or None,
                                      "backs_off": client.backs_off} for client in its.clients or ()]
         nodes += [{**channel_part(address, its), "clients": 0, "seen_at": at}
-                  for address, at, each in await self._last_known(moment, topic)
+                  for address, at, each in await self._last_known(moment, topic, stats)
                   for its in each.channels or () if its.channel_name == name]
         may = self._may(request, rights, topic, name)
         held, logs, rules, letters = await asyncio.gather(
@@ -603,14 +603,17 @@ class View:
         pace = Pace()
         known: list[NodeTopic] = []
         bucket = None
+        shown = node_row(row)
         if not row.error:
             try:
                 known = await self._all_of(row.address)
                 if row.bucket:
                     bucket = (await self.fleet.get(row.address, upstream.INFO, upstream.info)).bucket
             except UpstreamError as error:
-                return {**node_row(row), "error": error.told, "total": 0, "topic_rows": [], "series": None}
-        elif (kept := self.poller.kept.get(row.address)) is not None:
+                shown["error"] = error.told
+        kept = self.poller.kept.get(row.address)
+        if shown["error"] and kept is not None:
+            shown["seen_at"] = since(kept.at)
             known = [topic_part(each) async for each in topics_in(kept.answer, pace)]
         if known:
             for each in known:
@@ -619,7 +622,7 @@ class View:
                 if pace.over():
                     await pace.rest()
         offset, limit = arguments.number("offset", 0, 10**9), arguments.number("limit", 50, 500)
-        return {"at": round(moment.at, 3), **node_row(row), "bucket": msgspec.to_builtins(bucket),
+        return {"at": round(moment.at, 3), **shown, "bucket": msgspec.to_builtins(bucket),
                 "may_change": rights.may(ADMIN),
                 "series": self.poller.history.series((NODE, row.address)) if rights.sees_all else None,
                 "total": len(topics), "offset": offset, "topic_rows": [
@@ -677,13 +680,15 @@ class View:
         found = await self.fleet.ask_all([row.address for row in self.having(moment, topic)], ask, nsqstats.stats)
         return Found(dict(sorted(found.answers.items())), found.errors)
 
-    async def _last_known(self, moment: Moment, topic: str) -> list[tuple[str, float, TopicStats]]:
-        """A topic on nodes that do not answer, as they had it: address, time, numbers."""
+    async def _last_known(self, moment: Moment, topic: str, stats: Found[nsqstats.Stats]
+                          ) -> list[tuple[str, float, TopicStats]]:
+        """A topic on nodes that did not answer the latest poll or do not answer now, as they had it: address, time,
+        numbers."""
         found: list[tuple[str, float, TopicStats]] = []
         pace = Pace()
         for address, row in moment.nodes.items():
             kept = self.poller.kept.get(address)
-            if row.error and kept is not None and row.seen_at:
+            if kept is not None and (row.error or address in stats.errors):
                 async for each in topics_in(kept.answer, pace):
                     if each.topic_name == topic:
                         found.append((address, round(kept.at, 3), each))

@@ -177,7 +177,8 @@ class SpaceWatch:
             self._question()
         elif self._space.unseen >= self._room:
             self._space.trusted = maxsize
-            self._set_low(True, f"{self._space.unseen} bytes were written since the file system last answered")
+            self._set_low(True, f"{self._last[0]} bytes were free in {self._data_path} when the file system last "
+                          f"answered, {self._space.unseen} were written since, --min-free-disk is {self._needed}")
             return
         self._space.trusted = max(self._room, self._space.unseen + 1)
 

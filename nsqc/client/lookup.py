@@ -13,12 +13,11 @@ from nsqc.client.address import http_address, is_path, split_address
 from nsqc.client.errors import LookupFailed, WrongPort, not_nsqd
 from nsqc.client.log import Log
 from nsqc.client.tls import files_of
-from nsqc.wire.outside import DEFAULT_PORTS, MOST_BYTES, Answer, Service, decode, of_info, wrong_port
+from nsqc.wire.outside import DEFAULT_PORTS, MOST_BYTES, Answer, Service, decode, distrust, of_info, wrong_port
 
 # ====================================================================== trouble
 # Converts exceptions of sockets and TLS into actionable error texts, for both clients.
 
-OTHER_NAME = (62, 64)       # OpenSSL's codes: the certificate is for another host name, or IP address
 WANTS_CERTIFICATE = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE")
 REFUSES_CERTIFICATE = ("TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
                        "SSLV3_ALERT_CERTIFICATE_EXPIRED", "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE")
@@ -42,10 +41,8 @@ def reason_of_tls(error: ssl.SSLError, context: ssl.SSLContext | None) -> str:
     """The cause of a TLS failure."""
     files = files_of(context)
     if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in OTHER_NAME:
-            return f"certificate verify failed: it is for another name: {error.verify_message}"
         trusted = f"the authorities in {files.ca_file}" if files.ca_file else "the system's authorities"
-        return f"certificate verify failed: {error.verify_message}; only {trusted} are trusted: {AUTHORITY_HINT}"
+        return distrust(error.verify_code, error.verify_message, f"only {trusted} are trusted: {AUTHORITY_HINT}")
     if error.reason in WANTS_CERTIFICATE and not files.cert_file:
         return f"it requires a client certificate: {CERTIFICATE_HINT}"
     if error.reason in (*REFUSES_CERTIFICATE, *WANTS_CERTIFICATE):

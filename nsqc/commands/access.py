@@ -254,8 +254,8 @@ def locked(path: str, exists: bool) -> Iterator[tuple[str, os.stat_result]]:
 
 def written(path: str, text: str, status: os.stat_result) -> None:
     """Replaces the file durably, with the mode and the owner that it had. Raises OSError."""
-    new = f"{path}.new"
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    new = f"{path}.new"     # one that is there is of an edit that was killed: this one has the lock
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             os.fchown(descriptor, status.st_uid, status.st_gid)

@@ -30,12 +30,15 @@ _decode_tables = Decoder(dict[str, dict[str, dict[str, object]]]).decode
 
 
 def get_all(app: App, request: Request) -> Json:
-    """The tables declared by PUT, those of the config file, and the values set for single names."""
+    """The tables declared by PUT, those of the config file, the defaults by options, and the values set for single
+    names."""
     of = (app.rules, app.channel_rules)
     now = app.settings.now
     return {"digest": digest_of([rules.digest for rules in of]),
             **{rules.scope.key: _tables(rules.scope, rules.declared) for rules in of},
             "config": {rules.scope.key: _tables(rules.scope, getattr(now, rules.scope.key)) for rules in of},
+            "defaults": {rules.scope.key: {"*": _values(rules.scope, rules.defaults)}
+                         for rules in of if rules.defaults},
             "set": {rules.scope.key: {name.decode(): _values(rules.scope, values)
                                       for name, values in sorted(rules.set_by_name().items())} for rules in of}}
 
@@ -57,6 +60,8 @@ async def put_all(app: App, request: Request) -> Json:
     if (found := circle_in((*topics, *now.topics), (*channels, *now.channels))) is not None:
         raise ApiError(400, f"DEAD_LETTERS_CIRCLE - {found[0].title}: {found[1]}")
     for table in (*topics, *channels):
+        if not now.bucket and (fault := needs_bucket(table.values)):
+            raise ApiError(400, f"{table.title}: {fault}")
         if KEYS & table.values.keys():
             # Without a name, letters go to the matching topics, each with .dead appended.
             check_publish(request, str(table.values.get("dead_letter", "")) or "*")

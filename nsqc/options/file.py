@@ -66,7 +66,7 @@ def read_rules(path: str) -> dict[str, dict[str, dict[str, RuleValue]]]:
         for text in problems:
             raise ValueError(text)
     except (TomlError, ValueError) as error:
-        raise OptionError(f"{path}: {str(error).removeprefix('failed to load config file ')}") from None
+        raise OptionError(f"{path}: {str(error).removeprefix(f'failed to load config file {path} - ')}") from None
     tables = {key: cast("tuple[RuleTable, ...]", reading.values.get(key, ())) for key in BY_KEY}
     return {key: {table.glob: {name: json_value(scope.flags[name].kind, value) for name, value in table.values.items()}
                   for table in tables[key]} for key, scope in BY_KEY.items()}

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from fnmatch import fnmatchcase
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -223,6 +223,7 @@ class Rules(Generic[RuleT]):
 
     scope: Scope
     digest: int         # of the defaults and tables that apply here; nodes with the same rules have the same
+    defaults: Values = {}       # of the keys for which there are options
     _options: Options
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, settings: Settings,
@@ -503,13 +504,13 @@ class TopicRules(Rules[TopicRule]):
 
     def _take(self, options: Options) -> None:
         self._options = options
-        defaults = {key: options.value(attribute) for key, attribute in RULE_KEYS.items()}
-        self._default = msgspec.convert(defaults, TopicRule)
+        self.defaults = {key: cast("RuleValue", options.value(attribute)) for key, attribute in RULE_KEYS.items()}
+        self._default = msgspec.convert(self.defaults, TopicRule)
         self._ephemeral = msgspec.structs.replace(self._default, storage="memory", source=FROM_NAME)
         tables = self._tables_of(options)
         self._tables = [msgspec.structs.replace(self._default, **table.values, source=self._source(table))
                         for table in tables]
-        self.digest = digest_of([defaults, *((table.glob, table.values) for table in tables)])
+        self.digest = digest_of([self.defaults, *((table.glob, table.values) for table in tables)])
 
     def _has_changed(self, options: Options) -> bool:
         names = ("topics", *RULE_KEYS.values())

@@ -249,7 +249,7 @@ class AuthServers:
                 return grant
             except (OSError, http.AnswerError, ServerDown) as error:
                 self._failed_until[server] = self._loop.time() + FAILED_S
-                reason = "timed out" if isinstance(error, TimeoutError) else str(error)
+                reason = http.reason_of(error, "give the authority of its certificate by --tls-root-ca-file")
             except ValueError as error:
                 down = False
                 reason = str(error)

@@ -18,7 +18,7 @@ from nsqc.net.address import is_loopback
 from nsqc.options.declared import Settings
 from nsqc.peers import http
 from nsqc.peers.http import Dialer, reason_of, seconds, spawn
-from nsqc.peers.lookup import Lookup, LookupPeer
+from nsqc.peers.lookup import AUTHORITY_HINT, Lookup, LookupPeer
 from nsqc.store.files import rest
 from nsqc.wire.outside import Decoder
 from nsqc.wire.parser import EPHEMERAL, is_valid_name
@@ -120,7 +120,7 @@ class ChannelLookup:
                         channels.update(await self._channels(peer, topic))
         except Exception as error:
             self._log.warn("failed to query nsqlookupd %s for channels to pre-create for topic %s - %s", peer.address,
-                           topic, reason_of(error))
+                           topic, reason_of(error, AUTHORITY_HINT))
 
     async def _channels(self, peer: LookupPeer, topic: str) -> list[str]:
         """The channels known to one nsqlookupd, which gets the token only if it asks for one."""

@@ -14,12 +14,16 @@ import httptools
 
 from nsqc.log import Log
 from nsqc.net.address import split_address
+from nsqc.wire.outside import distrust
 
 # ====================================================================== tasks
 # Tasks whose failure is logged.
 
-def reason_of(error: Exception) -> str:
-    """The error of a peer, for the log. Unexpected errors are named: they are bugs."""
+def reason_of(error: Exception, remedy: str = "") -> str:
+    """The error of a peer, for the log. Unexpected errors are named: they are bugs. remedy: for a certificate whose
+    authority is not known."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return distrust(error.verify_code, error.verify_message, remedy)
     if isinstance(error, TimeoutError) and not str(error):
         return "timed out"
     expected = isinstance(error, (OSError, ValueError)) or type(error).__module__.startswith("nsqc.")

@@ -212,6 +212,7 @@ OK = b"OK"
 PING_S = 15.0
 # Between attempts to connect, seconds: doubled each time, never more than nsqd waits.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
+AUTHORITY_HINT = "give the authority of its certificate by --lookupd-root-ca-file"
 TLS_SCHEME = "tls://"
 NO_PORT = ("; it lists only nodes with an HTTP port: give --http-address; with --tls-required that port only names the"
            " HTTPS port")
@@ -315,9 +316,7 @@ class LookupPeer:
                 if self._restarting:
                     self._restarting = False
                     continue
-                more = (": give the authority of its certificate by --lookupd-root-ca-file"
-                        if isinstance(error, ssl.SSLCertVerificationError) else "")
-                self._log.error("LOOKUPD(%s): %s%s", self.address, reason_of(error), more)
+                self._log.error("LOOKUPD(%s): %s", self.address, reason_of(error, AUTHORITY_HINT))
             self.attempted.set()
             if self._loop.time() - start > PING_S:
                 pause = FIRST_PAUSE_S

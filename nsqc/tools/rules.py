@@ -108,14 +108,14 @@ def list_rules(values: Values) -> int:
         return acting.code
     having: dict[tuple[str, str], list[str]] = {}
     for node, answer in found.items():
-        parts = {"declared": answer, **{source: answer.get(source) or {} for source in ("set", "config")}}
+        parts = {"declared": answer, **{source: answer.get(source) or {} for source in ("set", "config", "defaults")}}
         for source, part in parts.items():
             for line in lines(part):
                 having.setdefault((source, line), []).append(node.http)
     rows = [["FROM", "RULE", "NODES"]]
     rows += [[source, line, "all" if len(nodes) == len(found) else ", ".join(nodes)]
-             for (source, line), nodes in having.items()]
-    running.write(running.table(rows) if having else "no rules\n")
+             for (source, line), nodes in having.items() if source != "defaults" or len(nodes) < len(found)]
+    running.write(running.table(rows) if len(rows) > 1 else "no rules\n")
     return acting.code
 
 
@@ -133,5 +133,6 @@ TOOL = Group(("rules",), "Declare the rules of topics and channels on all nodes.
          examples=(("nsqc rules diff rules.toml --nsqlookupd lookup:4161", "before applying it"),)),
     Tool(("rules", "list"), "List the rules of nodes, and the nodes that have each.", list_rules,
          options=(JSON, *HTTP_NODES),
-         text="FROM is declared (by apply), set (for a single name), or config (the node's config file).",
+         text="""FROM is declared (by apply), set (for a single name), config (the node's config file), or defaults (its
+              options, such as --topic-storage: only those that differ between nodes).""",
          examples=(("nsqc rules list --nsqlookupd lookup:4161", "of all registered nodes"),))))

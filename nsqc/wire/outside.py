@@ -42,6 +42,22 @@ class Decoder(Generic[T]):
             raise failure(error) from None
 
 
+# OpenSSL's codes of a certificate that is not accepted.
+UNKNOWN_AUTHORITY, OTHER_NAME, TOO_WEAK = (2, 18, 19, 20, 21), (62, 64), (66, 67, 68)
+
+
+def distrust(code: int, message: str, remedy: str) -> str:
+    """Why the certificate of a server is not accepted, and the remedy. code, message: OpenSSL's; remedy: for one whose
+    authority is not known."""
+    if code in OTHER_NAME:
+        message = f"it is for another name: {message}"
+    elif code in TOO_WEAK:
+        message += ": use SHA-256 and keys of at least 2048 bits, also for its authority"
+    elif code in UNKNOWN_AUTHORITY:
+        message += remedy and f"; {remedy}"
+    return f"certificate verify failed: {message}"
+
+
 # Any: JSON
 Json: TypeAlias = Any
 

@@ -109,6 +109,8 @@ def test_a_new_file_and_files_that_cannot_be_edited(tmp_path, nsqc):
     assert nsqc("rotate", path, "a")[0] == 1 and not path.exists()
     assert nsqc("add", path, "a", "--stats", "*")[0] == 0
     assert path.stat().st_mode & 0o777 == 0o600 and "a" in read(str(path)).users
+    (tmp_path / "access.toml.new").write_text("half of")        # of an edit that was killed
+    assert nsqc("add", path, "b")[0] == 0 and set(read(str(path)).users) == {"a", "b"} and list(tmp_path.iterdir()) == [path]
     for text in ('users = {a = {stats = ["*"]}}\n', 'users.a.stats = ["*"]\n', "[users.a", '[users.a]\nstat = []\n'):
         path.write_text(text)
         code, told, errors = nsqc("rotate", path, "a")

@@ -97,7 +97,7 @@ def test_grants_for_some_topics(cluster, team, place):
     assert [row["name"] for row in call("GET", "/topics")[1]["topics"]] == ["orders.a", "orders.b"]
     assert {found["topic"] for found in call("GET", "/search?q=c")[1]["found"] if "topic" in found} == {"orders.a", "orders.b"}
     listed = call("GET", "/nodes")[1]["nodes"]
-    assert len(listed) == 1 and listed[0]["depth"] is None and listed[0]["memory"] is None and listed[0]["nsqc"]
+    assert len(listed) == 1 and listed[0]["depth"] is None and listed[0]["answer_ms"] is None and listed[0]["memory"] is None and listed[0]["nsqc"]
     address_of = listed[0]["address"]
     assert [row["name"] for row in call("GET", f"/nodes/{address_of}")[1]["topic_rows"]] == ["orders.a", "orders.b"]
     for path in ("/topics/secret", "/topics/secret/c", "/topics/shop", "/topics/shop/billing", "/topics/none",

@@ -26,6 +26,7 @@ def test_the_last_known_values_stay_with_their_age(cluster, two):
     assert (data["totals"]["depth"], data["totals"]["nodes"]) == (3, 2)
     [row] = [each for each in data["nodes"] if each["address"] == address(other)]
     assert (row["topics"], row["depth"], row["clients"], row["answer_ms"]) == (2, 2, 0, None) and row["seen_at"]
+    assert row["nsqc"] and row["memory"] and row["disk_free"] and row["cpu"] is None
     assert row["error"] == f"cannot reach {address(other)}: connection refused"
     topic = admin.get(f"{API}/topics/only")
     assert (topic["depth"], topic["stale"], topic["nodes"]) == (1, 1, 1)
@@ -43,6 +44,20 @@ def test_the_last_known_values_stay_with_their_age(cluster, two):
     assert all("seen_at" not in each for each in admin.get(f"{API}/topics/t")["node_rows"])
 
 
+def test_a_node_that_died_since_the_last_poll(cluster, two):
+    """Its last known values stay from the first question that it does not answer."""
+    other = two[1]
+    admin = cluster.admin("--poll-interval=1m")
+    seen(admin, "/topics/t", lambda data: len(data["node_rows"]) == 2)
+    other.kill()
+    for path in ("topics/t", "topics/t/c"):
+        data = admin.get(f"{API}/{path}")
+        [part] = [each for each in data["node_rows"] if "seen_at" in each]
+        assert (part["node"], part["depth"]) == (address(other), 1) and address(other) in data["errors"]
+    row = admin.get(f"{API}/nodes/{address(other)}")
+    assert [each["name"] for each in row["topic_rows"]] == ["t"] and row["seen_at"] and "refused" in row["error"]
+
+
 def test_a_pause_shows_at_once(cluster, two):
     """Without waiting for a poll, which may be minutes away."""
     admin = cluster.admin("--poll-interval=1m")
@@ -56,8 +71,11 @@ def test_a_pause_shows_at_once(cluster, two):
 
 def test_unknown_addresses_get_the_page(cluster, two):
     admin = cluster.admin()
-    answer = admin.call("GET", "/no/such/page", Accept="text/html,*/*")
-    assert answer.status == 200 and b"<!doctype html>" in answer.body
+    for path in ("/no/such/page", "/no/such/", "/%E0%A4"):
+        answer = admin.call("GET", path, Accept="text/html,*/*")
+        assert answer.status == 200 and b"<!doctype html>" in answer.body
+    answer = admin.call("GET", "/topics/t/", Accept="text/html,*/*")
+    assert answer.status in (301, 307) and answer.headers["Location"] == "/topics/t"
     for path in ("/no/such/page", "/api/v1/nothing"):
         assert admin.call("GET", path).status == 404
     assert admin.call("GET", "/api/v1/nothing", Accept="text/html").status == 404

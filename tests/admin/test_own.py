@@ -10,6 +10,7 @@ import pytest
 from nsqc.admin.attention import Finding, look
 from nsqc.admin.fleet import ChannelRow, Moment, NodeRow, TopicRow
 from nsqc.admin.history import MOST_SERIES, SLOTS, History
+from nsqc.wire.stats import ChannelStats, TopicStats
 from tests.admin.conftest import API, address, log_topic, seen
 from tests.support.daemon import wait_until
 
@@ -107,6 +108,10 @@ def test_actions_on_all_nodes(cluster, two):
     answer = act(action="pause", topic="t", channel="c")
     assert sorted((each["target"], each["ok"]) for each in answer.json["results"]) == sorted((address(node), True) for node in two)
     assert all(node.channel("t", "c")["paused"] for node in two)
+    two[1].post("/channel/create?topic=t&channel=mine")
+    refused = act(action="empty", topic="t", channel="mine", confirm="mine", nodes=[address(node) for node in two]).json["results"]
+    assert [(each["ok"], each["message"]) for each in refused] == [(False, "CHANNEL_NOT_FOUND"), (True, "")]
+    two[1].post("/channel/delete?topic=t&channel=mine")
     assert act(action="unpause", topic="t", channel="c", nodes=[address(two[0])]).status == 200
     assert [node.channel("t", "c")["paused"] for node in two] == [False, True]
     for action in ("empty", "delete"):
@@ -276,6 +281,29 @@ def test_a_pause_on_purpose_is_no_alarm():
     assert [each.rule for each in find(at(5030.0, 0, moment), History(), {}).listed] == ["stuck"]
 
 
+def test_messages_of_a_missing_node_are_no_alarm():
+    """Consumers of the other nodes cannot take them."""
+    def at(seconds, live_depth, before):
+        moment = Moment()
+        moment.at = seconds
+        for node, depth in ((NodeRow("gone:1", error="gone"), 5), (NodeRow("n:1", health="OK"), live_depth)):
+            moment.nodes[node.address] = node
+            moment.add(TopicStats(topic_name="t", channels=[ChannelStats(channel_name=name, depth=depth, client_count=clients)
+                                                            for name, clients in (("used", 2), ("alone", 0))]), node)
+            moment.add(TopicStats(topic_name="none", depth=depth), node)
+        list(moment.compare(before))
+        return moment
+
+    for depth, found in ((0, {"node-missing": ""}), (3, {
+            "node-missing": "", "stuck": "t/used: 3 messages wait, 0 in flight", "no-consumer": "t/alone: 3 messages wait",
+            "no-channel": "3 messages wait in none"})):
+        moment = at(1000.0, depth, None)
+        for seconds in (1060.0, 1120.0, 1180.0):
+            moment = at(seconds, depth, moment)
+        concerns = {each.rule: each.text for each in find(moment, History(), {}).listed}
+        assert concerns.keys() == found.keys() and all(text in concerns[rule] for rule, text in found.items())
+
+
 @pytest.mark.parametrize("rule, severity, node", [
     ("unhealthy", "bad", {"health": "NOK - no space"}), ("disk-low", "warn", {"disk_free": 8.0, "disk_size": 100.0}),
     ("disk-low", "bad", {"disk_free": 4.0, "disk_size": 100.0}), ("draining", "note", {"draining": True}),
@@ -298,6 +326,29 @@ def test_rules_of_the_fleet():
     found = find(moment, History(), {"l:1": "gone"}).listed
     assert {each.rule for each in found} == {"lookup-down", "versions", "damage", "no-channel", "dead-letters"}
     assert {each.topic for each in found if each.rule == "dead-letters"} == {"u.dead", "lost"}
+
+
+def test_a_point_has_the_mean_rate_of_its_polls():
+    """A burst that is over at the point's last poll shows; so does the time after it."""
+    history = History()
+    for at, rate, depth in ((1000.0, 8.0, 1), (1003.0, 0.0, 2), (1006.0, 1.0, 3), (1009.0, -1.0, 4), (1012.0, 0.0, 5)):
+        moment = Moment()
+        moment.at, moment.totals.came, moment.totals.went, moment.totals.depth = at, rate, rate, depth
+        list(history.add(moment))
+    values = history.series(())["values"]
+    assert values["came"] == values["went"] == [3.0, 0.0] and values["depth"] == [4, 5]
+
+
+def test_polls_that_are_further_apart_than_points_leave_no_gaps():
+    """Only a server that did not look at all does, as at /ui while no page is open."""
+    history = History()
+    for at, rate in ((1000.0, -1.0), (1055.0, 4.0), (1065.0, 2.0), (1065.0 + 900, 1.0)):
+        moment = Moment()
+        moment.at, moment.totals.came, moment.totals.depth = at, rate, 7
+        list(history.add(moment))
+    values = history.series(())["values"]
+    assert values["came"] == [None, *[4.0] * 5, 2.0, *[None] * 89, 1.0]
+    assert values["depth"] == [*[7] * 7, *[None] * 89, 7]
 
 
 def test_the_history_is_bounded():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsqc import charts
+from tests.access.files import AccessFile
 from tests.admin.browser import EVIL, PHONE, WIDE, needs_chromium
 from tests.admin.conftest import address
 from tests.support.daemon import wait_until
@@ -39,8 +40,18 @@ def views(cluster):
 
 @pytest.mark.long
 @pytest.mark.parametrize("viewport, theme", [(WIDE, "light"), (PHONE, "dark")])
-def test_every_view_is_accessible(cluster, fleet, visit, axe, viewport, theme):
+def test_every_view_is_accessible(cluster, fleet, visit, axe, viewport, theme, tmp_path):
+    locked = AccessFile(tmp_path / "access.toml")
+    locked.user("ops", stats=["*"])
+    page = visit(cluster.admin(locked.write().flag).url, viewport=viewport, theme=theme).open()
+    page.locator("form.sign").wait_for()
+    page.evaluate(axe)
+    assert page.evaluate("axe.run()")["violations"] == []
     browser = visit(fleet.url, viewport=viewport, theme=theme)
+    browser.page.goto(f"{fleet.url}/no/such/page")
+    browser.page.get_by_text("There is no such page.").wait_for()
+    browser.page.evaluate(axe)
+    assert browser.page.evaluate("axe.run()")["violations"] == []
     for path in views(cluster):
         page = browser.open(path)
         if path.startswith("messages"):
@@ -177,10 +188,13 @@ def test_axes_are_those_of_other_charts(cluster, visit):
     node = cluster.node()
     page = visit(f"http://127.0.0.1:{node.http_port}/ui").open()
     tops = [0, 0.001, 0.3, 1, 2, 3.7, 4, 5, 7, 9.99, 10, 11, 23, 40, 50, 99, 100, 101, 250, 999, 1000, 12345, 1e6, 2.5e7, 4e9]
-    drawn = page.evaluate("""async tops => {
-        const {scale} = await import(document.querySelector('link[href*="chart.js"]').href);
-        return [false, true].map(whole => tops.map(top => scale(top, whole)));
+    drawn, told = page.evaluate("""async tops => {
+        const {scale, labels} = await import(document.querySelector('link[href*="chart.js"]').href);
+        const {count, rate} = await import(document.querySelector('link[href*="format.js"]').href);
+        const drawn = [false, true].map(whole => tops.map(top => scale(top, whole)));
+        return [drawn, drawn.map((all, whole) => all.map(ticks => labels(ticks, whole ? count : rate)))];
     }""", tops)
+    assert all(len({*texts}) == len(texts) for texts in [*told[0], *told[1]]), told     # enough digits
     assert drawn == [[pytest.approx(charts.scale(top, whole)) for top in tops] for whole in (False, True)]
     assert charts.scale(3, True) == [0, 1, 2, 3] and charts.scale(1, True) == [0, 1]
     assert all(tick == int(tick) for tick in charts.scale(11, True))

@@ -67,6 +67,23 @@ def test_searches(cluster, two):
     assert answer.status == 400 and "a ) is missing" in answer.json["message"]
 
 
+@needs_chromium
+@pytest.mark.parametrize("path, label", [("topics", "Filter by name"), ("nodes/NODE", "Filter topics")])
+def test_a_faulty_search_is_told_in_place_of_the_list(cluster, two, visit, path, label):
+    admin = cluster.admin()
+    seen(admin, "/topics/t", lambda data: len(data["node_rows"]) == 2)
+    browser = visit(admin.url, viewport=PHONE)
+    page = browser.open(path.replace("NODE", address(two[0])))
+    link = page.get_by_role("link", name="t", exact=True)
+    link.wait_for()
+    page.get_by_label(label).fill("/(/")
+    page.get_by_role("alert").get_by_text("a ) is missing, at character 2 of the regular expression").wait_for()
+    assert not link.is_visible()
+    page.get_by_label(label).fill("/^t$/")
+    link.wait_for()
+    assert not page.get_by_role("alert").is_visible()
+
+
 # ---------------------------------------------------------------------- rules
 
 @needs_chromium
@@ -177,6 +194,36 @@ def test_the_navigation_of_a_phone(cluster, two, visit):
     assert nav.evaluate("nav => nav.scrollLeft") == 0
 
 
+@needs_chromium
+def test_lists_that_are_longer_than_their_page(cluster, two, visit):
+    """Nothing is left out without a way to it."""
+    admin = cluster.admin()
+    for number in range(205):
+        two[0].post(f"/channel/create?topic=t&channel=c{number:03}")
+    for number in range(14):
+        two[0].post(f"/topic/create?topic=p{number:02}")
+        two[0].post(f"/topic/pause?topic=p{number:02}")
+    seen(admin, "/topics/t", lambda data: data["channels"] == 206)
+    seen(admin, "/attention", lambda data: data["counts"].get("note") == 14)
+    browser = visit(admin.url)
+    page = browser.open("topics/t")
+    page.get_by_text("1–200 of 206").wait_for()
+    browser.button("Next").click()
+    page.get_by_role("link", name="c204", exact=True).wait_for()
+    page = browser.open()
+    browser.button("Show 14 of 14").click()
+    page.get_by_text("Topic p13 is paused").wait_for()
+    assert page.locator(".concerns li").count() == 14
+
+
+@needs_chromium
+def test_addresses_that_are_none(cluster, two, visit):
+    page = visit(cluster.admin().url).page
+    for path, told in (("no/such/page", "There is no such page."), ("%E0%A4", "There is no such page."), ("topics/%E0%A4", "This topic does not exist.")):
+        page.goto(f"{cluster.admins[0].url}/{path}")
+        page.get_by_text(told).wait_for()
+
+
 # ---------------------------------------------------------------------- letters, changes, pauses
 
 @needs_chromium
@@ -225,11 +272,12 @@ def test_consumers_that_back_off_and_their_connections(cluster, two, visit):
     ill.send(b"RDY 1\n")
     page.locator(".badge", has_text="back").wait_for(state="hidden")
     name = f"127.0.0.1:{ill.sock.getsockname()[1]}"
-    page.get_by_role("row", name=re.compile(name)).get_by_role("button", name="Close…").click()
+    row = page.get_by_role("region", name="Consumers").get_by_role("row", name=re.compile(name))     # its message has one, too
+    row.get_by_role("button", name="Close…").click()
     page.locator("dialog[open]").get_by_text(f"{name}, a consumer of channel c of t on {address(two[1])}").wait_for()
     browser.confirm("Close")
     assert "done" in browser.toast()
-    page.get_by_role("row", name=re.compile(name)).wait_for(state="detached")
+    row.wait_for(state="detached")
     assert two[1].channel("t", "c")["clients"] == [] and len(two[0].channel("t", "c")["clients"]) == 1
     answer = admin.call("POST", f"{API}/actions", {"action": "disconnect", "topic": "t", "channel": "c", "client": name})
     assert answer.status == 400 and answer.json["message"].startswith("INVALID_NODES")

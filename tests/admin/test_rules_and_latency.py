@@ -104,6 +104,12 @@ def test_the_rules_of_a_file_reach_nodes_that_join_later_and_drift_is_shown(clus
     file.write_text('[channels."orders.*/*"]\nmax_attempts = 6\n')
     wait_until(lambda: attempts(one) == attempts(two) == 6)
     seen(admin, "/attention", lambda data: not data["counts"].get("warn"))
+    file.write_text('[channels."orders.*/*"]\nmax_attempts = many\n')
+    found = seen(admin, "/attention", lambda data: data["counts"].get("warn"))
+    assert "keep the rules that --rules had before" in found["attention"][0]["text"] and str(file) in found["attention"][0]["text"]
+    assert attempts(one) == 6
+    file.write_text('[channels."orders.*/*"]\nmax_attempts = 6\n')
+    seen(admin, "/attention", lambda data: not data["counts"].get("warn"))
     locked = tmp_path / "access.toml"
     locked.write_text('anonymous = ["numbers"]\n[roles.numbers]\nstats = ["*"]\n')
     three = cluster.node(f"--access-file={locked}")

@@ -108,10 +108,34 @@ def test_the_form(cluster, users, visit, tmp_path, place):
         browser.page.goto(f"{url}/")
         browser.page.get_by_text("publish builds").wait_for()
         assert "All is well" not in browser.page.inner_text("main")
+        # Nothing is offered that the user may not see, and no health that is not known.
+        assert browser.page.locator("#nav a").all_inner_texts() == ["Overview", "Nodes"]
+        browser.page.get_by_role("link", name="Nodes").click()
+        browser.page.get_by_role("cell", name="answers", exact=True).wait_for()
         refused = [text for text in browser.complaints if "401" not in text]
         assert refused == []
     finally:
         node.close()
+
+
+@needs_chromium
+def test_a_session_that_ends_by_itself(cluster, two, users, visit):
+    """The page then has the form, and neither the name of the user nor a way to sign out."""
+    browser = visit(cluster.admin(users.flag).url)
+    browser.page.goto(browser.url)
+    sign_in(browser, users.tokens["ops"])
+    browser.button("Sign out").wait_for()
+    del users.users["ops"]
+    users.write()
+    browser.page.locator("form.sign").wait_for()
+    assert not browser.button("Sign out").is_visible() and browser.page.locator("#state").inner_text() == ""
+    sign_in(browser, users.tokens["ci"])
+    browser.button("Sign out").wait_for()
+    # It ends in another window: a click reports nothing and brings the form.
+    browser.context.clear_cookies(name="nsqc_session")
+    browser.button("Sign out").click()
+    browser.page.locator("form.sign").wait_for()
+    assert [text for text in browser.complaints if "401" not in text] == []
 
 
 def test_nothing_of_a_token_is_kept_by_the_page(cluster, two, users):

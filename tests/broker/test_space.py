@@ -132,6 +132,8 @@ def test_a_silent_file_system_holds_up_nothing(tmp_path):
         assert not space.low
         wrote(space, MIB)
         assert space.low
+        assert (f"{1000 * MIB} bytes were free in {tmp_path} when the file system last answered, {900 * MIB} were written since, "
+                f"--min-free-disk is {100 * MIB}") in log.lines[-1]
         for _ in range(3):
             wrote(space, MIB)
         assert system.asked <= asked + 1

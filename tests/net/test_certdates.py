@@ -23,7 +23,7 @@ def expired(folder, name) -> None:
     subprocess.run(["openssl", "req", "-new", "-key", folder / f"{name}.key", "-subj", "/CN=localhost", "-out", folder / "csr"], check=True)
     (folder / "index").touch()
     (folder / "ca.cnf").write_text(f"""[ca]\ndefault_ca = x\n[x]\ndatabase = {folder}/index\nnew_certs_dir = {folder}\nrand_serial = yes
-default_md = sha256\npolicy = p\n[p]\ncommonName = supplied\n""")
+default_md = sha256\npolicy = p\nx509_extensions = e\n[p]\ncommonName = supplied\n[e]\nsubjectAltName = DNS:localhost,IP:127.0.0.1\n""")
     subprocess.run(["openssl", "ca", "-batch", "-selfsign", "-config", folder / "ca.cnf", "-keyfile", folder / f"{name}.key", "-in", folder / "csr",
                     "-startdate", "20240101000000Z", "-enddate", "20240201000000Z", "-notext", "-out", folder / f"{name}.pem"],
                    check=True, capture_output=True)
@@ -109,3 +109,28 @@ def test_weak_certificates(tmp_path):
     build_context(TlsSettings(str(cert), str(key), "", "", ssl.TLSVersion.TLSv1))
     with pytest.raises(TlsError, match=f"{cert} is too weak for TLS 1.2 and later: .* --tls-min-version=tls1.0 accepts it"):
         build_context(TlsSettings(str(cert), str(key), "", "", ssl.TLSVersion.TLSv1_2))
+
+
+def test_clients_name_what_is_wrong_with_a_certificate(daemon, tmp_path):
+    """Of a weak one, an expired one, one for another name, and one of an unknown authority."""
+    for name, bits, subject in (("weak", 1024, "IP:127.0.0.1"), ("other", 2048, "DNS:elsewhere.example")):
+        openssl("req", "-x509", "-newkey", f"rsa:{bits}", "-nodes", "-days", "60", "-subj", "/CN=x", "-addext", f"subjectAltName={subject}",
+                "-keyout", tmp_path / f"{name}.key", "-out", tmp_path / f"{name}.pem")
+    expired(tmp_path, "old")
+    self_signed(tmp_path, "unknown", "localhost")
+    cas = tmp_path / "cas.pem"
+    cas.write_text("".join((tmp_path / f"{name}.pem").read_text() for name in ("weak", "old", "other")))
+    found = {"weak": "too weak: use SHA-256 and keys of at least 2048 bits, also for its authority", "old": "certificate has expired",
+             "other": "it is for another name: ", "unknown": "self-signed certificate; give its authority by --http-client-tls-root-ca-file"}
+    nodes = {name: daemon(f"--tls-cert={tmp_path}/{name}.pem", f"--tls-key={tmp_path}/{name}.key") for name in found}
+    ports = {name: re.search(r"HTTPS: listening on \S+:(\d+)", node.log)[1] for name, node in nodes.items()}
+    admin = AdminServer(tmp_path / "admin.log", *(f"--nsqd-http-address=https://127.0.0.1:{port}" for port in ports.values()),
+                        f"--http-client-tls-root-ca-file={cas}")
+    try:
+        rows = wait_until(lambda: (answer := admin.call("GET", "/api/v1/nodes")).status == 200 and answer.json["nodes"])
+        errors = {row["address"]: row["error"] for row in rows}
+        for name, text in found.items():
+            where = f"127.0.0.1:{ports[name]}"
+            assert errors[where].startswith(f"cannot reach {where}: certificate verify failed: ") and text in errors[where]
+    finally:
+        admin.close()

@@ -167,7 +167,7 @@ def test_an_unknown_certificate_is_not_trusted(daemon, authd, certificate):
     node = guarded(daemon, f"https://{server.address}/auth")
     assert refused(node.connect(), "AUTH", b"secret") == FAILED[1]
     assert server.asked == []
-    logged(node, "certificate verify failed")
+    logged(node, "certificate verify failed: self-signed certificate; give the authority of its certificate by --tls-root-ca-file")
 
 
 def test_a_server_may_send_to_its_https_port(daemon, authd, certificate):

@@ -493,14 +493,17 @@ def test_rules_say_which_nodes_they_skip(node, tmp_path):
     for text, told in (('[topics."x"]\nstorage = "disk"\n', "one of memory, log"), ("max_attempts = 5\n", "unknown key"), ("[", "rules.toml")):
         file.write_text(text)
         assert told in nsqc("rules", "apply", file, *where(node), code=2)[1]
+    file.write_text('[topics."x"]\nsync = "bucket"\n')
+    assert '[topics."x"]: sync = bucket needs --bucket' in nsqc("rules", "apply", file, *where(node), code=1)[1]
+    assert f"apply: {file}x: No such file or directory (" in nsqc("rules", "apply", f"{file}x", *where(node), code=2)[1]
     file.write_text("")
     nsqc("rules", "apply", file, *where(node))
 
 
 def test_a_rule_of_a_name_reaches_nodes_that_do_not_have_it_yet(tmp_path):
     lookup = LookupServer(tmp_path / "lookupd.log")
-    nodes = [Daemon(tmp_path / f"data{number}", f"--lookupd-tcp-address={lookup.tcp_address}", "--broadcast-address=127.0.0.1")
-             for number in range(2)]
+    nodes = [Daemon(tmp_path / sync, f"--lookupd-tcp-address={lookup.tcp_address}", "--broadcast-address=127.0.0.1", f"--log-sync={sync}")
+             for sync in ("write", "fsync")]
     try:
         wait_until(lambda: len(lookup.get("/nodes")["producers"]) == 2)
         nodes[0].post("/topic/create?topic=t")
@@ -511,6 +514,9 @@ def test_a_rule_of_a_name_reaches_nodes_that_do_not_have_it_yet(tmp_path):
         for node in nodes:
             assert shown(node, "/channel/rules?topic=t&channel=c")["max_attempts"] == 5
             assert shown(node, "/topic/rules?topic=t")["storage"] == "log"
+        differing = [row.split() for row in nsqc("rules", "list", *places)[0].splitlines() if row.startswith("defaults")]
+        assert differing == [["defaults", 'topics."*":', "sync", "=", f'"{sync}"', f"127.0.0.1:{node.http_port}"]
+                             for sync, node in zip(("write", "fsync"), nodes, strict=True)]
         err = nsqc("topic", "rules", "t", *places, "--nsqlookupd", "127.0.0.1:9", code=1)[1]
         assert "an nsqlookupd does not answer, so nodes may be missing: 127.0.0.1:9" in err
     finally:

@@ -14,11 +14,12 @@ export function scale(top, whole = false) {
   return Array.from({length: Math.ceil(top / step - 1e-9) + 1}, (_, number) => number * step);
 }
 
-/** How many digits after the point tell multiples of a step apart. */
-function digits(step) {
-  let found = 0;
-  while (found < 6 && Math.abs(step * 10 ** found - Math.round(step * 10 ** found)) > 1e-9) found += 1;
-  return found;
+/** The texts of an axis, with as many digits as tell its ticks apart. */
+export function labels(ticks, format) {
+  const step = ticks[1];
+  let digits = 0;
+  while (digits < 6 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-9) digits += 1;
+  return ticks.map(tick => tick < 1000 ? tick.toFixed(digits) : format(tick));
 }
 
 /** The d of a path through values, with gaps where there are none. */
@@ -90,8 +91,9 @@ export function chart(title, fields, format) {
     const top = ticks.at(-1), floor = HEIGHT - BOTTOM;
     const x = index => place(index + offset), y = value => floor - value / top * (floor - TOP);
     svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    set(marks, ticks.map(tick => [s("line", {class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick)}),
-      s("text", {x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end"}, tick < 1000 ? tick.toFixed(digits(ticks[1])) : format(tick))]));
+    const told = labels(ticks, format);
+    set(marks, ticks.map((tick, number) => [s("line", {class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick)}),
+      s("text", {x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end"}, told[number])]));
     const end = data.start + (length() - 1) * data.step;
     for (const part of width > 420 ? [1, .75, .5, .25, 0] : [1, .5, 0]) {
       const anchor = part === 1 ? "start" : part === 0 ? "end" : "middle";

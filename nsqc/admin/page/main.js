@@ -1,6 +1,6 @@
 // Which page is shown, and when it is updated.
 import {h, set, text} from "./dom.js";
-import {begin, hasLookup, session} from "./api.js";
+import {begin, holds, session} from "./api.js";
 import {onChange} from "./actions.js";
 import {signIn, signOut} from "./sign.js";
 import {skew} from "./format.js";
@@ -11,28 +11,32 @@ const main = document.getElementById("main"), nav = document.getElementById("nav
 const later = (file, name) => async (...args) => (await import(`./${file}.js`))[name](...args);
 const PAGES = [
   {path: /^$/, title: "Overview", nav: "Overview", href: "", open: overview},
-  {path: /^topics$/, title: "Topics", nav: "Topics", href: "topics", open: later("topics", "topics")},
+  {path: /^topics$/, title: "Topics", nav: "Topics", href: "topics", open: later("topics", "topics"), hide: () => !session.sees_any},
   {path: /^topics\/([^/]+)$/, keys: ["topic"], under: "topics", open: later("topics", "topic")},
   {path: /^topics\/([^/]+)\/([^/]+)$/, keys: ["topic", "channel"], under: "topics", open: later("channel", "channel")},
   {path: /^nodes$/, title: "Nodes", nav: "Nodes", href: "nodes", open: later("nodes", "nodes")},
   {path: /^nodes\/([^/]+)$/, keys: ["node"], under: "nodes", open: later("nodes", "node")},
-  {path: /^messages$/, title: "Messages", nav: "Messages", href: "messages", open: later("messages", "messages")},
-  {path: /^lookup$/, title: "Lookup", nav: "Lookup", href: "lookup", open: later("lookup", "lookup"), hide: () => !hasLookup()},
-  {path: /^changes$/, title: "Changes", nav: "Changes", href: "changes", open: later("lookup", "changes")},
+  {path: /^messages$/, title: "Messages", nav: "Messages", href: "messages", open: later("messages", "messages"), hide: () => !holds("read")},
+  {path: /^lookup$/, title: "Lookup", nav: "Lookup", href: "lookup", open: later("lookup", "lookup"), hide: () => session.mode === "node" || !session.sees_all},
+  {path: /^changes$/, title: "Changes", nav: "Changes", href: "changes", open: later("lookup", "changes"), hide: () => !holds("read", "admin")},
   {path: /^counter$/, title: "Overview", href: "", open: overview},
 ];
 let page = null, work = null, timer = 0, failures = 0;
 
 // ---------------------------------------------------------------------- pages
 
+/** A part of an address; as it is, if it is no valid one. */
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
+
 function route() {
-  const path = decodeURI(location.pathname).slice(base.length);
-  const raw = location.pathname.slice(base.length);
+  const path = location.pathname.slice(base.length);
   for (const each of PAGES) {
-    const match = each.path.exec(raw) ?? each.path.exec(path);
+    const match = each.path.exec(path);
     if (!match) continue;
     const args = Object.fromEntries(new URLSearchParams(location.search));
-    each.keys?.forEach((key, number) => { args[key] = decodeURIComponent(match[number + 1]); });
+    each.keys?.forEach((key, number) => { args[key] = decoded(match[number + 1]); });
     return {each, args};
   }
   return {each: null, args: {}};
@@ -44,6 +48,7 @@ async function show(focus) {
   work?.abort();
   clearTimeout(timer);
   page = {key, view: null};
+  sign.hidden = !session.sign;
   const mine = page, root = h("div", {class: "page"});
   const name = args.channel ?? args.topic ?? args.node ?? each?.title ?? "Not found";
   document.title = `${each?.keys ? name : each?.title ?? "Not found"} · nsqc`;
@@ -109,11 +114,15 @@ function problem(message, back = false) {
 /** Lets the user sign in: without it, or with its end, nothing is shown. */
 function ask() {
   page = null;
+  work?.abort();
+  clearTimeout(timer);
+  tell("", "");
+  sign.hidden = true;
   signIn(main, () => location.reload());
 }
 
-function tell(message) {
-  text(state, message || (session.user ? session.user : session.may_change ? "" : "read only"));
+function tell(message, who = session.user || (session.may_change ? "" : "read only")) {
+  text(state, message || who);
   state.classList.toggle("bad", Boolean(message));
 }
 
@@ -138,11 +147,11 @@ function theme() {
 }
 
 function frame() {
-  sign.hidden = !session.sign;
   text(sign, session.sign === "out" ? "Sign out" : "Sign in");
   sign.addEventListener("click", () => session.sign === "out" ? signOut() : ask());
-  set(nav, PAGES.filter(each => each.nav && !each.hide?.()).map(each => h("a", {href: each.href || ".", "data-page": each.href}, each.nav)));
-  const jump = async () => { frame.jump ??= (await import("./palette.js")).palette(go); frame.jump(); };
+  const shown = PAGES.filter(each => each.nav && !each.hide?.());
+  set(nav, shown.map(each => h("a", {href: each.href || ".", "data-page": each.href}, each.nav)));
+  const jump = async () => { frame.jump ??= (await import("./palette.js")).palette(go, shown); frame.jump(); };
   const button = document.getElementById("jump");
   button.hidden = false;
   button.addEventListener("click", jump);

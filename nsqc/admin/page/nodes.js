@@ -3,11 +3,11 @@ import {get, session, url} from "./api.js";
 import {drain, tombstone} from "./actions.js";
 import {chart} from "./chart.js";
 import {age, bytes, count, date, rate, span} from "./format.js";
-import {button, card, columns, head, p99, tiles, toggle} from "./parts.js";
+import {button, card, columns, filter, head, p99, tiles, toggle} from "./parts.js";
 import {pager, table} from "./table.js";
 
-const state = row => row.error ? row.seen_at ? `missing, as of ${age(row.seen_at)} ago` : "missing" : row.health && row.health !== "OK" ? "unhealthy" : row.draining ? "draining" : row.listed ? "OK" : "not listed";
-const tone = row => row.error || (row.health && row.health !== "OK") ? "bad" : row.draining || !row.listed ? "warn" : "good";
+const state = row => row.error ? row.seen_at ? `missing, as of ${age(row.seen_at)} ago` : "missing" : row.health && row.health !== "OK" ? "unhealthy" : row.draining ? "draining" : row.listed ? row.health || "answers" : "not listed";
+const tone = row => row.error || (row.health && row.health !== "OK") ? "bad" : row.draining || !row.listed ? "warn" : row.health ? "good" : "";
 
 export const nodeColumns = [
   {key: "address", label: "Node", text: row => row.address, link: row => url.node(row.address)},
@@ -51,21 +51,23 @@ export function node(root, {node: address}, {refresh}) {
     ["In flight", data => count(data.in_flight)], ["Topics", data => count(data.topics)], ["Consumers", data => count(data.clients)],
     ["Disk free", data => bytes(data.disk_free)], ["Memory", data => bytes(data.memory)], ["Up", data => age(data.start_time)], ["Answers in", data => data.answer_ms === null ? "–" : span(data.answer_ms / 1000)]]);
   const facts = tiles([["Host", data => data.hostname || "–", null, "text"], ["TCP", data => data.tcp || "–", null, "text"],
-    ["Version", data => data.nsqc ? `nsqc ${data.nsqc}, as nsqd ${data.version}` : data.version || "–", null, "text"], ["p99 latency", p99, null, "text"], ["Health", data => data.error || data.health || "–", data => data.error || data.health !== "OK" ? "bad" : "", "text"]]);
+    ["Version", data => data.nsqc ? `nsqc ${data.nsqc}, as nsqd ${data.version}` : data.version || "–", null, "text"], ["p99 latency", p99, null, "text"], ["Health", data => data.error || data.health || "–", data => tone(data) === "bad" ? "bad" : "", "text"]]);
   const bucket = tiles([["Bucket lag", data => `${lag(data)}, ${bytes(data.lag_bytes)}`, data => late(data) ? "bad" : "", "text"], ["Last checkpoint", data => data.checkpoint_time ? `${age(data.checkpoint_time)} ago` : "none yet", null, "text"],
     ["Epoch", data => count(data.epoch), null, "text"], ["Owned since", took, null, "text"], ["Last error", data => data.fenced || data.last_error || "–", data => data.fenced ? "bad" : "", "text"]]);
   const rates = chart("Messages per second", [{key: "came", name: "published"}, {key: "went", name: "finished"}], rate);
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
-  const search = h("input", {type: "search", placeholder: "Filter topics", "aria-label": "Filter topics", input: () => { wanted = search.value; offset = 0; refresh(); }});
+  const search = filter("Filter topics", "", value => { wanted = value; offset = 0; refresh(); });
   const list = table({caption: `Topics of ${address}`, id: row => row.name, empty: "No topics.", columns: [columns.topic, columns.depth, columns.backend, columns.in_flight, columns.messages, columns.bytes, columns.channels, columns.clients, columns.paused,
     ...session.mode === "lookupd" && session.may_change ? [{key: "actions", label: "", sort: false, num: true, version: row => String(row.may_change), node: (row, current) => row.may_change ? button("Remove…", () => tombstone(current().name, address), "plain danger") : ""}] : []]});
   const pages = pager(by => { offset = Math.max(0, offset + by * LIMIT); refresh(); });
-  const topics = card("Topics", list.element, pages.element);
-  topics.tools.append(search);
+  const found = h("div", {}, list.element, pages.element), topics = card("Topics", search.fault, found);
+  topics.tools.append(search.input);
   root.append(title.element, numbers.element, facts.element, bucket.element, session.sees_all ? h("div", {class: "two"}, rates.element, depths.element) : "", topics.element);
   return {async refresh(signal) {
-    const data = await get(`nodes/${encodeURIComponent(address)}`, {offset, limit: LIMIT, search: wanted}, signal);
+    const data = await search.ask(get(`nodes/${encodeURIComponent(address)}`, {offset, limit: LIMIT, search: wanted}, signal));
     return () => {
+      show(found, Boolean(data));
+      if (!data) return;
       title.badges([[state(data), tone(data)]]);
       draining.update(data.draining);
       draining.element.hidden = Boolean(data.error) || !(session.may_change && session.may_extend && data.may_change);

@@ -1,7 +1,7 @@
 import {h, show, text} from "./dom.js";
 import {get, session} from "./api.js";
 import {chart} from "./chart.js";
-import {age, count, rate} from "./format.js";
+import {age, count, plural, rate} from "./format.js";
 import {card, columns, concerns, head, p99, ranges, tiles, unmeasured} from "./parts.js";
 import {table} from "./table.js";
 import {nodeColumns} from "./nodes.js";
@@ -28,8 +28,10 @@ export function overview(root, args, tools) {
   const deep = table({caption: "Deepest topics", id: row => row.name, empty: "Nothing waits.",
     columns: [columns.topic, columns.depth, columns.in_flight, columns.clients, columns.oldest].map(unsorted)});
   const nodes = table({caption: "Nodes", id: row => row.address, empty: "No node has registered.", columns: nodeColumns});
+  const nodeCard = card("Nodes", nodes.element), others = h("a", {href: "nodes", hidden: true});
+  nodeCard.tools.append(others);
   root.append(title.element, numbers.element, part, hint.element, attention.element, session.sees_all ? h("div", {class: "two"}, rates.element, depths.element) : "",
-    h("div", {class: "two"}, card("Busiest topics", busy.element).element, card("Deepest topics", deep.element).element), card("Nodes", nodes.element).element);
+    h("div", {class: "two"}, card("Busiest topics", busy.element).element, card("Deepest topics", deep.element).element), nodeCard.element);
   return {async refresh(signal) {
     const data = await get("overview", {range: range.value()}, signal);
     return () => {
@@ -43,6 +45,8 @@ export function overview(root, args, tools) {
       busy.update(data.busiest);
       deep.update(data.deepest);
       nodes.update(data.nodes);
+      show(others, data.totals.nodes > data.nodes.length);
+      text(others, `All ${plural(data.totals.nodes, "node")}`);
     };
   }};
 }

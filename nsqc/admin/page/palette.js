@@ -1,10 +1,9 @@
 // Ctrl-K: jump to a topic, channel, node or page.
 import {h, set, text} from "./dom.js";
-import {get, hasLookup, url} from "./api.js";
+import {get, url} from "./api.js";
 
-const PAGES = [["Overview", ""], ["Topics", "topics"], ["Nodes", "nodes"], ["Messages", "messages"], ["Lookup", "lookup"], ["Changes", "changes"]];
-
-export function palette(go) {
+/** pages: [{nav, href}] that may be jumped to. */
+export function palette(go, pages) {
   let open = false;
   return function jump() {
     if (open || document.querySelector("dialog[open]")) return;
@@ -34,13 +33,13 @@ export function palette(go) {
     }
     async function look() {
       const number = ++asked, wanted = input.value.trim();
-      const pages = PAGES.filter(([label, href]) => (href !== "lookup" || hasLookup()) && label.toLowerCase().startsWith(wanted.toLowerCase())).map(([label, href]) => ({label, href, kind: "page"}));
+      const fitting = pages.filter(each => each.nav.toLowerCase().startsWith(wanted.toLowerCase())).map(each => ({label: each.nav, href: each.href, kind: "page"}));
       let names = [], fault = "No name contains this. /^orders\\.[a-z]+$/ is a regular expression.";
       if (wanted) {
         try { names = (await get("search", {q: wanted})).found.map(shown); } catch (error) { fault = error.message; }
       }
       if (number !== asked) return;
-      found = [...names, ...pages];
+      found = [...names, ...fitting];
       chosen = 0;
       set(list, found.map((entry, at) => h("li", {role: "option", id: `jump-${at}`, click: () => take(entry)}, h("span", {}, entry.label), h("span", {class: "kind"}, entry.kind))));
       text(note, found.length ? "" : fault);

@@ -31,8 +31,8 @@ export function tiles(spec) {
 
 /** A badge for the head of what is on nodes that do not answer. */
 export function stale(data) {
-  const known = data.node_rows.filter(row => row.seen_at);
-  return data.stale ? [[`${data.nodes - data.stale} of ${data.nodes} nodes answer${known.length ? `, the rest as of ${age(Math.min(...known.map(row => row.seen_at)))} ago` : ""}`, "warn"]] : [];
+  const all = data.node_rows.length, known = data.node_rows.filter(row => row.seen_at);
+  return known.length ? [[`${all - known.length} of ${all} nodes answer, the rest as of ${age(Math.min(...known.map(row => row.seen_at)))} ago`, "warn"]] : [];
 }
 
 /** A 99th percentile; of a histogram, the upper bound of its bucket. */
@@ -58,6 +58,25 @@ export function ranges(args, {refresh, remember}) {
 export function card(title, ...children) {
   const tools = h("div", {class: "filters"}), heading = h("h2", {}, title);
   return {element: h("section", {class: "card"}, h("header", {}, heading, tools), children), tools, title: heading};
+}
+
+const FAULT = "INVALID_ARG_SEARCH";
+
+/** A field that filters names by a text or a regular expression. ask(call): the answer; null if the expression is faulty, which
+ *  fault then tells in place of a list. */
+export function filter(label, value, moved) {
+  const input = h("input", {type: "search", value, placeholder: "Name or /regex/", "aria-label": label, input: () => moved(input.value)});
+  const fault = h("p", {class: "note bad", role: "alert", hidden: true});
+  return {input, fault, async ask(call) {
+    let data = null, told = "";
+    try { data = await call; } catch (error) {
+      if (error.word !== FAULT) throw error;
+      told = error.message.slice(FAULT.length + 3);
+    }
+    text(fault, told);
+    show(fault, Boolean(told));
+    return data;
+  }};
 }
 
 /** A button. */
@@ -111,20 +130,24 @@ export function sign(severity) {
     s("path", {d: SHAPES[severity], fill: "none", stroke: "currentColor", "stroke-width": 1.7, "stroke-linejoin": "round", "stroke-linecap": "round"}));
 }
 
-/** The list of what needs attention. */
+/** The list of what needs attention: the first ones, and a button for the rest. */
 export function concerns(most) {
   const list = h("ul", {class: "concerns"}), box = h("div", {}, list);
-  let before = "";
-  return {element: box, update(found, counts) {
-    const key = JSON.stringify(found.slice(0, most).map(each => [each.rule, each.text, each.since])) + JSON.stringify(counts);
+  let before = "", latest = [];
+  const all = button("", () => { most = Infinity; update(...latest); }, "plain"), rest = h("p", {class: "note"}, all);
+  function update(found, counts) {
+    latest = [found, counts];
+    const shown = found.slice(0, most), key = JSON.stringify(shown.map(each => [each.rule, each.text, each.since])) + JSON.stringify(counts);
     if (key !== before) {
       before = key;
       const total = Object.values(counts).reduce((sum, number) => sum + number, 0);
+      text(all, `Show ${count(found.length)} of ${count(total)}`);
       if (!total) set(box, h("p", {class: "calm"}, "✓ All is well"));
-      else set(box, set(list, found.slice(0, most).map(row)), total > most ? h("p", {class: "note"}, `${count(total - most)} more`) : null);
+      else set(box, set(list, shown.map(row)), found.length > shown.length ? rest : total > shown.length ? h("p", {class: "note"}, `${count(total - shown.length)} more`) : null);
     }
     for (const time of list.querySelectorAll("time")) text(time, age(Number(time.dataset.since)));
-  }};
+  }
+  return {element: box, update};
 }
 
 function row(each) {

@@ -30,6 +30,6 @@ export function signIn(main, then) {
 
 /** Ends the session. */
 export async function signOut() {
-  await post("signout", {});
+  try { await post("signout", {}); } catch { /* it has ended before: the token was revoked, or the server restarted */ }
   location.reload();
 }

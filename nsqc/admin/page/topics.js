@@ -4,23 +4,23 @@ import {create, empty, letters, pause, publish, remove, tombstone} from "./actio
 import {rules} from "./rules.js";
 import {chart} from "./chart.js";
 import {age, bytes, count, date, plural, rate, span} from "./format.js";
-import {button, card, columns, head, p99, problems, ranges, stale, tiles, toggle, unmeasured} from "./parts.js";
+import {button, card, columns, filter, head, p99, problems, ranges, stale, tiles, toggle, unmeasured} from "./parts.js";
 import {pager, table} from "./table.js";
 
-const LIMIT = 50;
+const LIMIT = 50, CHANNELS = 200;
 
 export function topics(root, args, {refresh, remember}) {
   let state = {by: args.sort || "name", desc: args.order === "desc"}, offset = Number(args.offset) || 0, wanted = args.search || "";
   const title = head("Topics");
   if (session.may_change) title.actions.append(button("New topic…", () => create()));
-  const search = h("input", {type: "search", value: wanted, placeholder: "Name or /regex/", "aria-label": "Filter by name", input: () => { wanted = search.value; offset = 0; moved(); }});
+  const search = filter("Filter by name", wanted, value => { wanted = value; offset = 0; moved(); });
   const list = table({caption: "Topics", id: row => row.name, empty: session.sees_any ? "No topic matches." : "None that you may see: that needs the grant stats.", sort: state,
     columns: [columns.topic, columns.came, columns.went, columns.depth, columns.in_flight, columns.messages, columns.channels, columns.clients, columns.oldest,
       {...columns.p99, sort: false}, columns.paused, columns.spark],
     onSort: by => { state = {by, desc: state.by === by ? !state.desc : by !== "name"}; offset = 0; moved(); }});
   const pages = pager(by => { offset = Math.max(0, offset + by * LIMIT); moved(); });
-  const box = card("Topics", list.element, pages.element);
-  box.tools.append(search);
+  const found = h("div", {}, list.element, pages.element), box = card("Topics", search.fault, found);
+  box.tools.append(search.input);
   root.append(title.element, box.element);
 
   function moved() {
@@ -28,8 +28,10 @@ export function topics(root, args, {refresh, remember}) {
     refresh();
   }
   return {async refresh(signal) {
-    const data = await get("topics", {search: wanted, sort: state.by, order: state.desc ? "desc" : "asc", offset, limit: LIMIT}, signal);
+    const data = await search.ask(get("topics", {search: wanted, sort: state.by, order: state.desc ? "desc" : "asc", offset, limit: LIMIT}, signal));
     return () => {
+      show(found, Boolean(data));
+      if (!data) { box.title.textContent = "Topics"; return; }
       box.title.textContent = plural(data.total, "topic");
       list.update(data.topics, state);
       pages.update(data.offset, LIMIT, data.total);
@@ -39,7 +41,7 @@ export function topics(root, args, {refresh, remember}) {
 
 export function topic(root, {topic: name, ...args}, tools) {
   const title = head(name, [["Topics", "topics"]]);
-  let latest = null;
+  let latest = null, offset = 0;
   const paused = toggle("Unpause", "Pause", is => pause(name, "", is));
   const look = h("a", {class: "button", href: url.messages({topic: name})}, "Messages"), change = button("Rules…", () => rules(name, "", latest?.node_rules ?? []));
   const steer = [paused.element, button("New channel…", () => create(name)), change, button("Empty…", () => empty(name, "", latest?.waiting ?? 0), "danger"),
@@ -60,6 +62,7 @@ export function topic(root, {topic: name, ...args}, tools) {
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
   const channels = table({caption: `Channels of ${name}`, id: row => row.name, empty: `No channel: ${name.endsWith(".dead") ? "dead letters wait until they are redriven or dropped" : "messages wait in the topic until there is one"}.`, columns: [columns.channel, columns.came, columns.went, columns.depth, columns.backend, columns.in_flight, columns.deferred,
     columns.requeues, columns.timeouts, columns.clients, columns.oldest, columns.p99, columns.dead, columns.paused, {...columns.spark, label: "Depth, last hour"}]});
+  const pages = pager(by => { offset = Math.max(0, offset + by * CHANNELS); tools.refresh(); });
   const nodes = table({caption: `Nodes of ${name}`, id: row => row.node, empty: "No node has it.", columns: [columns.node, {key: "waiting", label: "In the topic itself", num: true, text: row => count(row.waiting)}, columns.depth, columns.backend, columns.in_flight, columns.messages, columns.bytes, columns.channels, columns.paused,
     {key: "mark", label: "", sort: false, version: row => String(row.hidden), node: row => row.hidden ? h("span", {class: "badge warn"}, "tombstoned") : ""},
     ...session.mode === "lookupd" && session.may_change ? [{key: "actions", label: "", sort: false, num: true, version: row => String(row.may_change), node: (row, current) => row.may_change ? button("Remove…", () => tombstone(name, current().node), "plain danger") : ""}] : []]});
@@ -79,10 +82,10 @@ export function topic(root, {topic: name, ...args}, tools) {
   const faults = problems(), hint = unmeasured(), ids = h("p", {class: "hint", hidden: true}), feedCard = card("Dead letters of", feeders.element), logCard = card("Log", logs.element), lagCard = card("Positions in the log", lags.element);
   const redriveAll = button("Redrive all…", () => letters("redrive", name, {memory: inMemory()})), dropAll = button("Drop all…", () => letters("drop", name, {memory: inMemory()}), "danger");
   feedCard.tools.append(redriveAll, dropAll);
-  root.append(title.element, faults.element, numbers.element, hint.element, ids, feedCard.element, h("div", {class: "two"}, rates.element, depths.element), card("Channels", channels.element).element,
+  root.append(title.element, faults.element, numbers.element, hint.element, ids, feedCard.element, h("div", {class: "two"}, rates.element, depths.element), card("Channels", channels.element, pages.element).element,
     card("Nodes", nodes.element).element, logCard.element, lagCard.element);
   return {async refresh(signal) {
-    const data = latest = await get(`topics/${encodeURIComponent(name)}`, {range: range.value()}, signal);
+    const data = latest = await get(`topics/${encodeURIComponent(name)}`, {range: range.value(), offset, limit: CHANNELS}, signal);
     return () => {
       const told = data.logs.filter(log => log.log);
       title.badges([...stale(data), ...data.paused ? [["paused", "warn"]] : [], ...data.logs.some(log => log.log) ? [["log", "accent"]] : [], ...data.damaged ? [[`${count(data.damaged)} damaged`, "bad"]] : []]);
@@ -90,7 +93,7 @@ export function topic(root, {topic: name, ...args}, tools) {
       for (const each of steer) each.hidden = !data.may_change;
       change.hidden ||= !session.may_extend || !data.node_rules.length;
       show(look, data.may_read);
-      show(send, data.may_publish && data.stale < data.nodes);
+      show(send, data.may_publish && data.node_rows.some(row => !row.seen_at));
       // Nobody consumes a topic of dead letters: its messages are those of its log.
       look.href = url.messages({topic: name, ...told.length && (data.dead_letters_of.length || name.endsWith(".dead")) ? {state: "history"} : {}});
       hint.update(data);
@@ -100,6 +103,7 @@ export function topic(root, {topic: name, ...args}, tools) {
       rates.update(data.series);
       depths.update(data.series);
       channels.update(data.channel_rows);
+      pages.update(offset, CHANNELS, data.channels);
       nodes.update(data.node_rows.map(row => ({...row, hidden: data.tombstones.includes(row.node), may_change: data.may_change})));
       const may_drop = data.may_change && session.may_extend && told.length > 0, may_redrive = session.may_redrive && (told.length > 0 || inMemory() !== null);
       feeders.update(data.dead_letters_of.map(row => ({...row, may_redrive: may_redrive && row.may_publish, may_drop})));
