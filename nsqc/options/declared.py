@@ -438,8 +438,8 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         if self.auth_http_request_method not in ("get", "post"):
             yield "auth_http_request_method", "--auth-http-request-method must be post or get"
         if self.node_name in ("probe", "cluster", ".", "..") or self.node_name.strip(NAME_LETTERS):
-            yield "node_name", (f"--node-name must have letters, digits, `.`, `_` and `-` only, and be neither probe "
-                                f"nor cluster, not {self.node_name!r}")
+            yield "node_name", ("--node-name must have letters, digits, `.`, `_` and `-` only, and be none of probe, "
+                                f"cluster, `.` and `..`, not {self.node_name!r}")
         for text in self.lacks_bucket((table.title, table.values) for table in self.topics):
             yield "topics", text
         if not self.bucket:
