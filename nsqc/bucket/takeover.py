@@ -122,7 +122,7 @@ def take_over(root: Bucket, node: str, journal: Journal, host: str, *, has_files
         if has_files and not own and whole.head.number:
             raise RefusedError(
                 f"{host_of(whole.head)} took over node {node}, last heard of at {time_text(whole.head)}; the files "
-                "here are of an earlier epoch, and stay untouched: `nsqc bucket adopt` sets them aside, and the next start "
+                "here are of an earlier epoch, and stay untouched: `nsqc bucket adopt` sets them aside; the next start "
                 "restores")
         if not (own or force or whole.head.is_stopped or whole.head.number == 0):
             say(f"watching node {node} of {host_of(whole.head)} for {watch:.0f} s")
