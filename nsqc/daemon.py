@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqc import version_line
 from nsqc.access.needs import GRANTS, NOTHING, Need
@@ -270,11 +270,12 @@ class Daemon:
             claimed = self.loop.run_in_executor(self.workers, self.node.take_over, options.bucket_take_over,
                                                 nsqc_dat.power_failed(ids), metadata.topics_in)
             stopped = self.loop.create_task(stop.wait())
-            await asyncio.wait([claimed, stopped], return_when=asyncio.FIRST_COMPLETED)
+            both: list[asyncio.Future[Any]] = [claimed, stopped]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if stopped.done():
                 self.node.stopping.set()
             stopped.cancel()
-            await asyncio.wait([claimed, stopped])      # a task that is left would be reported, after the end of the log
+            await asyncio.wait(both)      # else a task that is left is reported after the end of the log
             head = claimed.result()
             if not self.node.owned.had_files and not ids.reached_unit:
                 nsqc_dat.after_loss(self.data_path, head.time_ns)

@@ -586,7 +586,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         listed, known = await _listed(topic, slicer)
     else:
         known = _known(log_of(topic))
-    first, last = known.first, known.next - 1
+    first, last = known.first, _last(log)
     where = {offset: (log.segment_at(offset), log.position_for(offset)) for offset in (first, last)}
     for at, (channel, position, oldest) in enumerate(places):
         # Skips offsets that retention removed, or that numbering skipped.
@@ -667,6 +667,16 @@ async def _listed(topic: Topic, slicer: Slicer) -> tuple[Raw, _Known]:
         if log_of(topic).first == known.first:      # retention removed none meanwhile
             return Raw(b"[" + b",".join(pieces) + b"]"), known
     raise ApiError(500, "INTERNAL_ERROR")
+
+
+def _last(log: TopicLog) -> int:
+    """The offset of the last record: numbering may have skipped some after it, as after a takeover."""
+    begin, end = log.segment_numbers
+    for number in range(end - 1, begin - 1, -1):
+        for segment in log.numbered(number, 1):
+            if segment.first < segment.end:
+                return segment.end - 1
+    return log.next - 1
 
 
 def _there(log: TopicLog, offset: int) -> int:

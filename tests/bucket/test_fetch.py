@@ -92,6 +92,7 @@ def test_a_takeover_leaves_history_in_the_bucket(machine, tmp_path):
     assert {*files(two, ".log")} == {HEADER} and segments(two) == len(files(two, ".log"))
     state = json.loads(two.http("GET", "/topic/log?topic=orders")[1])
     assert (state["first_offset"], state["bytes"] > sum(map(len, BODIES))) == (0, True)
+    assert state["last_time"] >= state["first_time"] > 0        # although the next offset is far beyond the last one
     assert files(two, ".fetched") == []
     two.publish("orders", b"new")
     # A time, an offset, a channel that is behind, and one that seeks.
