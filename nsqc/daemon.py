@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqc import version_line
 from nsqc.access.needs import GRANTS, NOTHING, Need
@@ -270,19 +270,19 @@ class Daemon:
             claimed = self.loop.run_in_executor(self.workers, self.node.take_over, options.bucket_take_over,
                                                 nsqc_dat.power_failed(ids), metadata.topics_in)
             stopped = self.loop.create_task(stop.wait())
-            stopped.add_done_callback(self._stop_taking_over)
-            head = await claimed
+            both: list[asyncio.Future[Any]] = [claimed, stopped]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done():
+                self.node.stopping.set()
             stopped.cancel()
+            await asyncio.wait(both)      # else a task that is left is reported after the end of the log
+            head = claimed.result()
             if not self.node.owned.had_files and not ids.reached_unit:
                 nsqc_dat.after_loss(self.data_path, head.time_ns)
         except (BucketError, OSError, ValueError) as error:
             if not stop.is_set():
                 raise StartError(f"--bucket: {error}") from None
         return not stop.is_set()
-
-    def _stop_taking_over(self, stopped: asyncio.Task[bool]) -> None:
-        if self.node is not None and not stopped.cancelled():
-            self.node.stopping.set()
 
     def _ship(self, node: Node) -> None:
         node.ship(self.settings.now.bucket_linger / 1e9, self.settings.now.bucket_timeout / 1e9)
@@ -294,10 +294,11 @@ class Daemon:
     def _bucket_state(self) -> BucketState | None:
         if self.node is None:
             return None
-        status, owned = self.node.status(), self.node.owned
+        status, owned, history = self.node.status(), self.node.owned, self.node.logs.history
         return BucketState(self.node.name, self.node.epoch, round(status.waiting_seconds, 3), status.waiting_bytes,
                            status.commits, status.bytes, status.errors, status.error, status.checkpoint_time,
-                           int(owned.since), owned.taken_from, status.fenced)
+                           int(owned.since), owned.taken_from, history.size, history.fetches, history.failures,
+                           status.fenced)
 
     def _changed(self, *_: object) -> None:
         if self.node is not None:

@@ -7,20 +7,23 @@ listed first and the chain is read afterwards: so what a living owner names mean
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from nsqc.bucket.checkpoint import Map
 from nsqc.bucket.commit import MOST_COMMIT, checkpoint_name, commit_name, decode_commit
-from nsqc.bucket.reading import read_chain, read_frames
-from nsqc.bucket.store import Bucket, BucketError, Entry
-from nsqc.bucket.takeover import WATCH_SECONDS, look
+from nsqc.bucket.reading import cluster_of, read_chain, read_frames
+from nsqc.bucket.store import Bucket, BucketError, Entry, Missing
+from nsqc.bucket.takeover import WATCH_SECONDS, RefusedError
 from nsqc.store.files import sync_folder
 from nsqc.store.log.names import folders_in
 from nsqc.store.log.recovery import read_folder
 
 ORPHAN_SECONDS = 7 * 86400.0    # an orphan may be removed when the newest commit is this much newer
-OWN_FOLDERS = ("probe",)        # below the URI, but no nodes
+NODE = re.compile("(?!probe$)[A-Za-z0-9._-]+")          # a folder below the URI
 
 
 class Summary(NamedTuple):
@@ -50,24 +53,29 @@ class Verdict(NamedTuple):
     removable: list[Entry]      # orphans that are old enough
 
 
-def cluster_of(root: Bucket) -> str:
-    """Raises Missing if no node has ever used the URI."""
-    return root.get("cluster", 100).decode("ascii", "replace")
-
-
 def nodes_of(root: Bucket) -> list[str]:
-    return [name for name in root.folders() if name not in OWN_FOLDERS]
+    """Raises Missing if no node has ever used the URI."""
+    cluster_of(root)
+    return [name for name in root.folders() if NODE.fullmatch(name)]
+
+
+def chain_of(root: Bucket, node: str) -> tuple[Map, int]:
+    """As read_chain(). Raises Missing if there is no such node."""
+    whole, base = read_chain(root.below(node), cluster_of(root))
+    if not whole.head.number:
+        raise Missing(f"there is no node {node}")
+    return whole, base
 
 
 def summary(root: Bucket, node: str) -> Summary:
-    return Summary.of(node, *read_chain(root.below(node), cluster_of(root)))
+    return Summary.of(node, *chain_of(root, node))
 
 
 def verify(root: Bucket, node: str) -> Verdict:
     """Reads every message. Raises BucketError if the chain cannot be read."""
     bucket = root.below(node)
     entries = bucket.entries()
-    whole, base = read_chain(bucket, cluster_of(root))
+    whole, base = chain_of(root, node)
     faults = []
     for part in whole.extents():
         try:
@@ -89,7 +97,9 @@ def is_named(bucket: Bucket, whole: Map, base: int, name: str) -> bool:
     if folder != "commit" or not digits.isdecimal() or name != commit_name(int(digits)):
         return False
     number = int(digits)
-    return number >= head.commits_from or decode_commit(number, bucket.get(name, MOST_COMMIT))[0].is_claim
+    with suppress(BucketError):
+        return number >= head.commits_from or decode_commit(number, bucket.get(name, MOST_COMMIT))[0].is_claim
+    return False
 
 
 class Unshipped(NamedTuple):
@@ -102,7 +112,7 @@ class Unshipped(NamedTuple):
 
 def unshipped(root: Bucket, node: str, data_path: str) -> list[Unshipped]:
     """The messages that only the logs in a data path have, and the bucket lacks. Raises BucketError or OSError."""
-    whole, _ = read_chain(root.below(node), cluster_of(root))
+    whole, _ = chain_of(root, node)
     shipped: dict[int, int] = {}        # by salt: up to which offset the bucket has a segment, or had it
     for part in whole.extents():
         shipped[part.salt] = max(shipped.get(part.salt, 0), part.end)
@@ -129,11 +139,15 @@ def set_aside(data_path: str, folder: str) -> None:
 def drop(root: Bucket, node: str, watch: float = WATCH_SECONDS,
          say: Callable[[str], object] = lambda text: None) -> int:
     """Deletes all objects of a node that is not alive; returns their number. Raises RefusedError if it is."""
-    bucket = root.below(node)
-    whole, _ = read_chain(bucket, cluster_of(root))
-    if whole.head.number and not whole.head.is_stopped:
-        say(f"watching node {node} of {whole.head.host} for {watch:.0f} s")
-        look(bucket, whole, node, watch)
+    bucket, is_stopped = root.below(node), False
+    before = bucket.entries("commit/")
+    with suppress(BucketError):         # what cannot be read, and what an earlier call has left, goes too
+        is_stopped = chain_of(root, node)[0].head.is_stopped
+    if not is_stopped:
+        say(f"watching node {node} for {watch:.0f} s")
+        time.sleep(watch)
+        if bucket.entries("commit/") != before:
+            raise RefusedError(f"node {node} is alive: its commits have changed meanwhile")
     entries = bucket.entries()
     for entry in entries:
         bucket.delete(entry.name)

@@ -10,7 +10,7 @@ extents besides those of 4 MiB and more. What a checkpoint no longer names is de
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -275,9 +275,3 @@ class Packer:
 
 def new_name() -> str:
     return f"data/{secrets.token_hex(16)}"
-
-
-def deletable(claims: Iterable[int], start: int, end: int) -> list[str]:
-    """Names of the commits from start to end - 1 that are no claims."""
-    kept = set(claims)
-    return [commit_name(number) for number in range(start, end) if number not in kept]

@@ -86,7 +86,7 @@ class History:
         self.files: OrderedDict[Key, Fetched] = OrderedDict()       # oldest use first
         self.leaving: dict[Key, int] = {}       # files that are being removed, and their sizes
         self.size = 0                           # of files, those included that are being written or removed
-        self.running = 0
+        self.running = self.fetches = self.failures = 0     # now; and since the start
 
     # ------------------------------------------------------------------ readers
 
@@ -105,8 +105,10 @@ class History:
 
     async def fetched(self, folder: str, segment: Segment) -> None:
         """Returns once a segment, which was not there, is. Raises OSError with the reason why it cannot be fetched."""
-        if folder not in self.logs:
-            raise OSError("the log was deleted")
+        log = self.logs.get(folder)
+        found = None if log is None else log.segment_at(segment.first)
+        if found is None or found.salt != segment.salt:
+            raise OSError("the log was deleted, or retention has removed these messages")
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if not os.path.exists(frames_path(folder, segment)):
             self.forget(folder, segment.first)      # somebody removed it
@@ -174,7 +176,9 @@ class History:
         self.running -= 1
         entry.runs, entry.is_ready, entry.touched = False, not why, time.monotonic()
         calls, entry.calls = entry.calls, []
+        self.fetches += 1
         if why:
+            self.failures += 1
             del self.files[entry.key]
             self.size -= entry.size
         elif self.logs.get(entry.key[0]) is not entry.log:

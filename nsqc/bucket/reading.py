@@ -7,6 +7,7 @@ so a reader lists again after a while without a new number.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -22,13 +23,30 @@ AHEAD = 8                       # commits requested at once, once there is more 
 STALE_SECONDS = 30.0            # without a new number, before checkpoints are listed again
 RELOAD_COMMITS = 5000           # followed since the last checkpoint that was read
 STARTS = 20                     # times that a reader starts over, before it gives up
+NUMBERED = re.compile("checkpoint/[0-9]{20}")
+
+
+def cluster_of(root: Bucket) -> str:
+    """The id of the cluster below a URI. Raises Missing if no node has ever used it."""
+    try:
+        return root.get("cluster", 100).decode("ascii", "replace")
+    except Missing:
+        raise Missing("no node has used this bucket: it has no object `cluster`") from None
 
 
 def newest_checkpoint(node: Bucket) -> int:
     """Its number; 0: there is none."""
     entries = node.entries("checkpoint/")
-    numbers = [int(digits) for entry in entries if (digits := entry.name.rpartition("/")[2]).isdecimal()]
-    return max(numbers, default=0)
+    return max((int(entry.name[-20:]) for entry in entries if NUMBERED.fullmatch(entry.name)), default=0)
+
+
+def check_beginning(node: Bucket) -> None:
+    """Without a checkpoint, commits begin with the first one. Raises DamagedError: a chain that seems empty would be
+    begun again, and what is left of it would be lost."""
+    names = {entry.name for entry in node.entries("commit/")}
+    if names and commit_name(1) not in names:
+        raise DamagedError(f"{min(names)} is there, but no checkpoint and not the first commit: objects were removed, "
+                           "or have expired; `nsqc bucket drop` removes the rest")
 
 
 def load(node: Bucket, cluster: str, number: int) -> Map:
@@ -71,6 +89,8 @@ def read_chain(node: Bucket, cluster: str) -> tuple[Map, int]:
         try:
             base = newest_checkpoint(node)
             whole = load(node, cluster, base)
+            if not base:
+                check_beginning(node)
             for _ in follow(node, whole):
                 pass
             return whole, base
@@ -117,7 +137,7 @@ class NodeReader:
     def __init__(self, root: Bucket, node: str) -> None:
         self.name = node
         self.bucket = root.below(node)
-        self.cluster = root.get("cluster", 100).decode("ascii", "replace")
+        self.cluster = cluster_of(root)
         self.whole, self.base = read_chain(self.bucket, self.cluster)
         self.changed = time.monotonic()
 

@@ -20,11 +20,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import chain, islice
 from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from nsqc.bucket.checkpoint import Map, Packer, deletable, new_name, pack
+from nsqc.bucket.checkpoint import Map, Packer, new_name, pack
 from nsqc.bucket.commit import (
     INLINE_BYTES,
     Commit,
@@ -36,7 +37,7 @@ from nsqc.bucket.commit import (
     decode_commit,
     encode_commit,
 )
-from nsqc.bucket.store import BucketError, Data, Unclear, in_thread
+from nsqc.bucket.store import BucketError, Data, Gone, Missing, Unclear, in_thread
 from nsqc.bucket.takeover import Owned
 
 LINGER_SECONDS = 0.25
@@ -122,6 +123,8 @@ class Shipper:
         self.cluster, self.epoch, self.writer = head.cluster, head.epoch, head.writer
         self.number, self.crc = head.number, head.crc       # of the last commit that is known to be there
         self.tried = head.number                            # the last number that was tried
+        self.claim = commit_name(head.number)               # which nobody deletes
+        self.looked = time.monotonic()                      # when it was seen
         self.fence = ""
         self.checkpoints = Checkpointer(self, owned, delete_after, checkpoint_commits, checkpoint_bytes)
         self.commits = self.bytes = self.errors = 0
@@ -233,6 +236,8 @@ class Shipper:
         commit = Commit(self.number + 1, self.cluster, self.epoch, self.writer, self.crc, time.time_ns(), self.host,
                         is_stop=is_stop, metadata=news.metadata, logs=logs)
         data = encode_commit(commit, payload)
+        if time.monotonic() - self.looked >= self.idle and self.surely(self.look) is None:
+            return False
         self.tried = commit.number
         outcome = self.surely(lambda: (self.bucket.create(commit_name(commit.number), data),))
         if outcome is None:
@@ -250,6 +255,15 @@ class Shipper:
             self.shipping_since = self.shipping_bytes = 0
         self.logs.shipped(news)
         self.checkpoints.take(*decode_commit(commit.number, data), len(data))
+        return True
+
+    def look(self) -> bool:
+        """Raises Gone if somebody removed the node's objects: what follows would be a chain without its beginning."""
+        try:
+            self.bucket.get(self.claim)
+        except Missing:
+            raise Gone(f"{self.claim} is gone: the objects of this node were removed from the bucket") from None
+        self.looked = time.monotonic()
         return True
 
     def put_data(self, name: str, data: Data) -> None:
@@ -403,11 +417,12 @@ class Checkpointer:
                 return
             head = self.whole.head
             try:
+                claims = {*head.claims}
+                names = chain(entry.objects, (commit_name(number) for number in range(
+                    entry.commits_from, entry.commits_to) if number not in claims))
                 with ThreadPoolExecutor(DELETIONS) as threads:
-                    self.delete_all(threads, entry.objects)
-                    for start in range(entry.commits_from, entry.commits_to, DELETED_AT_ONCE):
-                        end = min(start + DELETED_AT_ONCE, entry.commits_to)
-                        self.delete_all(threads, deletable(head.claims, start, end))
+                    while some := [*islice(names, DELETED_AT_ONCE)]:
+                        deque(threads.map(self.bucket.delete, some), maxlen=0)      # raises what one of them raised
             except BucketError as error:
                 self.shipper.failed(error)
                 return
@@ -416,7 +431,3 @@ class Checkpointer:
             head.commits_from = entry.commits_to
             head.claims = [number for number in head.claims if number >= entry.commits_to]
             self.unneeded.popleft()
-
-    def delete_all(self, threads: ThreadPoolExecutor, names: list[str]) -> None:
-        for _ in threads.map(self.bucket.delete, names):
-            pass

@@ -14,9 +14,11 @@ replaced, so a repeated call is harmless. A call either succeeds or raises one o
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -112,7 +114,7 @@ class Bucket:
         same.uri, same.folder, same.patience = self.uri, self.folder, seconds
         return same
 
-    def create(self, name: str, data: Data, patience: float | None = None) -> bytes | None:
+    def create(self, name: str, data: Data) -> bytes | None:
         """Creates an object, for certain. Returns None if it is there with this data, by this or an earlier attempt;
         else the data that is there.
 
@@ -131,11 +133,11 @@ class Bucket:
                     raise Unclear(f"{name}: exists, but cannot be read") from error
                 return None if found == data else found
 
-        return self.repeat(attempt, patience)
+        return self.repeat(attempt)
 
-    def get(self, name: str, most: int | None = None) -> bytes:
+    def get(self, name: str, most: int = MOST_OBJECT) -> bytes:
         """Raises Missing, Gone, Unclear, or BucketError if it is larger than `most` bytes."""
-        return self.repeat(lambda: self.store.get(self.folder + name, MOST_OBJECT if most is None else most))
+        return self.repeat(lambda: self.store.get(self.folder + name, most))
 
     def get_part(self, name: str, at: int, length: int) -> bytes:
         """`length` bytes from a position on. Raises Missing, also if the object is shorter; Gone or Unclear."""
@@ -157,8 +159,8 @@ class Bucket:
         """Sorted names of the folders right below."""
         return sorted(self.repeat(lambda: self.store.folders(self.folder)))
 
-    def repeat(self, attempt: Callable[[], T], patience: float | None = None) -> T:
-        end = time.monotonic() + (self.patience if patience is None else patience)
+    def repeat(self, attempt: Callable[[], T]) -> T:
+        end = time.monotonic() + self.patience
         pause = FIRST_PAUSE
         while True:
             try:
@@ -339,10 +341,15 @@ def outline(text: str) -> str:
 
 
 class FileStore:
-    """A folder as a bucket, for one machine or a shared file system with hard links. A created object is synced."""
+    """A folder as a bucket, for one machine or a shared file system with hard links. A created object is synced.
+
+    A folder that was there is not made again: if it is removed, or its file system is no longer mounted, a chain must
+    not continue without its beginning.
+    """
 
     def __init__(self, folder: str) -> None:
         self.root = folder
+        self.known: set[str] = set()        # folders that were there
 
     def path(self, name: str) -> str:
         if ".." in name.split("/") or name.startswith("/"):
@@ -358,8 +365,8 @@ class FileStore:
         except FileExistsError as error:
             raise Exists(f"{name}: exists") from error
         except OSError as error:
-            kind = Gone if isinstance(error, PermissionError) else Unclear
-            raise kind(f"{name}: {error.strerror}") from error
+            kind = Gone if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else Unclear
+            raise kind(f"{os.path.join(self.root, name)}: {error.strerror}") from error
 
     def create(self, name: str, data: Data) -> None:
         path = self.path(name)
@@ -379,24 +386,38 @@ class FileStore:
                 sync_folder(folder)            # also if it exists: an earlier attempt may have failed here
 
     def make(self, folder: str) -> None:
-        """Makes a folder, durably."""
+        """Makes a folder, durably. Raises Gone if it was there before."""
         if not os.path.isdir(folder):
+            if folder in self.known or os.path.lexists(folder):
+                raise Gone(f"{folder}: {'not a folder' if os.path.lexists(folder) else 'the folder was removed'}")
             self.make(os.path.dirname(folder))
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder)
             sync_folder(os.path.dirname(folder))
+        self.known.add(folder)
+
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator[tuple[int, int]]:
+        """(descriptor, size) of an object."""
+        with self.errors(name):
+            file = os.open(self.path(name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                status = os.fstat(file)
+                if not stat.S_ISREG(status.st_mode):
+                    raise BucketError(f"{os.path.join(self.root, name)}: not a file")
+                yield file, status.st_size
+            finally:
+                os.close(file)
 
     def get(self, name: str, most: int) -> bytes:
-        with self.errors(name), open(self.path(name), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with self.opened(name) as (file, size):
             if size > most:
                 raise BucketError(f"{name}: has {size:,} bytes, more than the expected {most:,}")
-            return file.read()
+            return os.pread(file, size, 0)
 
     def get_part(self, name: str, at: int, length: int) -> bytes:
-        with self.errors(name), open(self.path(name), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            return os.pread(file.fileno(), max(0, min(length, size - at)), at)
+        with self.opened(name) as (file, size):
+            return os.pread(file, max(0, min(length, size - at)), at)
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(Missing), self.errors(name):
@@ -411,7 +432,7 @@ class FileStore:
                     if file.endswith(".tmp"):
                         continue
                     with contextlib.suppress(FileNotFoundError):
-                        found = os.stat(path)
+                        found = os.lstat(path)
                         yield Entry(os.path.relpath(path, self.root), found.st_size, found.st_mtime)
 
     def folders(self, prefix: str) -> list[str]:

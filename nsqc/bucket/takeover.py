@@ -40,10 +40,10 @@ class Claim(Struct, frozen=True):
     writer: str
 
 
-class Journal(Struct):
+class Journal(Struct, omit_defaults=True):
     """What the files in a data path belong to: the last claim known to have landed, and all that were tried since."""
 
-    path: str
+    path: str = ""              # not in the file
     cluster: str = ""
     node: str = ""
     claims: list[Claim] = []
@@ -54,18 +54,18 @@ class Journal(Struct):
         """Raises RefusedError if it is damaged, and OSError."""
         path = os.path.join(data_path, JOURNAL)
         try:
-            found = WRITTEN.decode(read_file(path))
+            return msgspec.structs.replace(DECODER.decode(read_file(path)), path=path)
         except FileNotFoundError:
             return cls(path)
         except JSONError as error:
             raise RefusedError(f"{path}: {error}; set the data path aside to restore from the bucket") from error
-        return cls(path, found.cluster, found.node, found.claims, found.is_whole)
 
     def belongs(self, cluster: str, node: str) -> None:
         """Raises RefusedError if the files are another node's."""
         if (self.cluster or cluster, self.node or node) != (cluster, node):
             raise RefusedError(f"{self.path}: these files belong to node {self.node} of cluster {self.cluster}, not to "
-                               f"node {node} of cluster {cluster}")
+                               f"node {node} of cluster {cluster}; give their --node-name and --bucket, or, if that "
+                               "bucket is gone for good, remove this file: they then begin a new node")
         self.cluster, self.node = cluster, node
 
     def knows(self, writer: str) -> bool:
@@ -85,17 +85,10 @@ class Journal(Struct):
         self.write()
 
     def write(self) -> None:
-        replace_file(self.path, msgspec.json.encode(Written(self.cluster, self.node, self.claims, self.is_whole)))
+        replace_file(self.path, msgspec.json.encode(msgspec.structs.replace(self, path="")))
 
 
-class Written(Struct):
-    cluster: str
-    node: str
-    claims: list[Claim]
-    is_whole: bool = False
-
-
-WRITTEN = Decoder(Written)
+DECODER = Decoder(Journal)
 
 
 # ====================================================================== the claim
@@ -129,7 +122,8 @@ def take_over(root: Bucket, node: str, journal: Journal, host: str, *, has_files
         if has_files and not own and whole.head.number:
             raise RefusedError(
                 f"{host_of(whole.head)} took over node {node}, last heard of at {time_text(whole.head)}; the files "
-                "here are of an earlier epoch, and stay untouched: `nsqc bucket adopt` sets them aside and restores")
+                "here are of an earlier epoch, and stay untouched: `nsqc bucket adopt` sets them aside; the next start "
+                "restores")
         if not (own or force or whole.head.is_stopped or whole.head.number == 0):
             say(f"watching node {node} of {host_of(whole.head)} for {watch:.0f} s")
             try:

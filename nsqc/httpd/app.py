@@ -63,7 +63,8 @@ class NodeInfo(TypedDict):
 class BucketState(Struct, frozen=True, gc=False):
     """How far a node's bucket is, as /info shows it. checkpoint_time: of the last one since the start, unix seconds; 0:
     none yet. owned_since: when this process claimed the node, likewise. taken_from: the host that had it; empty: it
-    continued with its own files, or there was none. fenced: why another process owns the node; empty: none does."""
+    continued with its own files, or there was none. cache_bytes: of fetched segments; fetches, fetch_failures: of such
+    segments, since the start. fenced: why another process owns the node; empty: none does."""
 
     node: str
     epoch: int
@@ -76,6 +77,9 @@ class BucketState(Struct, frozen=True, gc=False):
     checkpoint_time: int
     owned_since: int
     taken_from: str
+    cache_bytes: int
+    fetches: int
+    fetch_failures: int
     fenced: str
 
 
@@ -101,12 +105,19 @@ class LogReaders(Readers):
 
     async def run(self, call: Callable[[], Result]) -> Result:
         """Raises ApiError if a segment cannot be fetched."""
+        return await self._fetching(lambda: super(LogReaders, self).run(call))
+
+    async def send(self, stream: Stream, transport: asyncio.Transport, tls: bool) -> bytes:
+        """The same."""
+        return await self._fetching(lambda: super(LogReaders, self).send(stream, transport, tls))
+
+    async def _fetching(self, call: Callable[[], Awaitable[Result]]) -> Result:
         for _ in range(_FETCHES):
             try:
-                return await super().run(call)
+                return await call()
             except RemoteError as error:
                 if self._history is None:
-                    raise ApiError(503, f"FAILED - {error.strerror}") from None
+                    raise ApiError(503, f"FAILED - {error.__cause__ or error.strerror}") from None
                 try:
                     await self._history.fetched(error.folder, error.segment)
                 except OSError as why:

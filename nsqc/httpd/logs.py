@@ -150,9 +150,8 @@ def _at_once(wanted: Wanted) -> int:
 def _found(folder: str, segment: Segment, file: int, run: Run, wanted: Wanted) -> Found:
     place = _place(file)
     length = run.lines if wanted.as_lines else run.end - run.start
-    path = frames_path(folder, segment)
     if length > SHORT_BYTES:
-        return Found(run, place, b"", Lines(path, place, segment, run) if wanted.as_lines else Frames(path, place, run))
+        return Found(run, place, b"", (Lines if wanted.as_lines else Frames)(folder, segment, place, run))
     if wanted.as_lines:
         return Found(run, place, reading.records(file, segment, run.first, run.start, run.next, length, True)[3], None)
     return Found(run, place, os.pread(file, length, run.start), None)
@@ -193,39 +192,66 @@ def _timestamp(folder: str, segment: Segment | None, position: int, offset: int)
 
 @contextmanager
 def opened(folder: str, segment: Segment) -> Iterator[int]:
-    """A descriptor of a segment, for a with block. Raises RemoteError if its frames have to be fetched first, and
-    OSError."""
+    """A descriptor of a segment, which may have become remote meanwhile, for a with block. Raises RemoteError if its
+    frames have to be fetched first, and OSError."""
+    for is_remote in (True,) if segment.is_remote else (False, True):
+        place = segment._replace(is_remote=is_remote)
+        try:
+            # Non-blocking: the name may belong to something other than a file.
+            file = os.open(frames_path(folder, place), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            if is_remote:
+                raise RemoteError(folder, place) from None
+            raise
+        if is_remote or not os.fstat(file).st_size == FRAMES_AT < segment.position:
+            break
+        os.close(file)      # only the header is left of it
     try:
-        # Non-blocking: the name may belong to something other than a file.
-        file = os.open(frames_path(folder, segment), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        if segment.is_remote:
-            raise RemoteError(folder, segment) from None
-        raise
-    try:
-        if not segment.is_remote and os.fstat(file).st_size == FRAMES_AT < segment.position:
-            raise FileNotFoundError(errno.ENOENT, "the segment has become remote", folder)
         yield file
     finally:
         os.close(file)
 
 
-class Frames(Stream):
+class Part(Stream):
+    """Records of a segment, whose file is closed while the client does not read. Meanwhile the segment may become
+    remote, or its fetched file may go: send() raises RemoteError then, and continues once it has been fetched."""
+
+    def __init__(self, folder: str, segment: Segment, place: tuple[int, int], length: int) -> None:
+        self.length = self.left = length
+        self._folder = folder
+        self._segment = segment
+        self._place: tuple[int, int] | None = place     # None: it is fetched again
+
+    @contextmanager
+    def _again(self) -> Iterator[int]:
+        """A descriptor of the file. Raises RemoteError or OSError."""
+        try:
+            with opened(self._folder, self._segment) as file:
+                if self._place not in (None, _place(file)):
+                    # Fetched again; or another log has this name by now, so its log is asked.
+                    raise RemoteError(self._folder, self._segment._replace(is_remote=True)) from FileNotFoundError(
+                        errno.ENOENT, "the segment has been replaced", self._folder)
+                self._place = _place(file)
+                yield file
+        except RemoteError as error:
+            self._segment, self._place = error.segment, None
+            raise
+
+
+class Frames(Part):
     """A part of a segment, unchanged. Without TLS the kernel sends it from the page cache, without a copy here."""
 
-    def __init__(self, path: str, place: tuple[int, int], run: Run) -> None:
-        self.length = self.left = run.end - run.start
-        self._path = path
-        self._place = place
+    def __init__(self, folder: str, segment: Segment, place: tuple[int, int], run: Run) -> None:
+        super().__init__(folder, segment, place, run.end - run.start)
         self._at = run.start
 
     def send(self, socket: int) -> bytes:
-        with _again(self._path, self._place) as file:
+        with self._again() as file:
             if socket >= 0 and not self._send_file(file, socket):
                 return b""
             data = os.pread(file, min(self.left, _READ_AT_ONCE if socket < 0 else _KEPT_BYTES), self._at)
         if self.left and not data:
-            raise OSError(errno.EIO, "the segment is shorter than before", self._path)
+            raise OSError(errno.EIO, "the segment is shorter than before", self._folder)
         self._passed(len(data))
         return data
 
@@ -242,7 +268,7 @@ class Frames(Stream):
                     return True     # the file system does not support this: the transport sends
                 raise
             if not sent:
-                raise OSError(errno.EIO, "the segment is shorter than before", self._path)
+                raise OSError(errno.EIO, "the segment is shorter than before", self._folder)
             allowed -= sent
             self._passed(sent)
         return False
@@ -252,39 +278,24 @@ class Frames(Stream):
         self.left -= sent
 
 
-class Lines(Stream):
+class Lines(Part):
     """Records as lines of JSON."""
 
-    def __init__(self, path: str, place: tuple[int, int], segment: Segment, run: Run) -> None:
-        self.length = self.left = run.lines
-        self._path = path
-        self._place = place
-        self._segment = segment
+    def __init__(self, folder: str, segment: Segment, place: tuple[int, int], run: Run) -> None:
+        super().__init__(folder, segment, place, run.lines)
         self._run = run
         self._offset = run.first
         self._position = run.start
 
     def send(self, socket: int) -> bytes:
-        with _again(self._path, self._place) as file:
+        with self._again() as file:
             first, next_, position, data = reading.records(file, self._segment, self._offset, self._position,
                                                            self._run.next, _READ_AT_ONCE, True)
         if first != self._offset or not 0 < len(data) <= self.left:
-            raise OSError(errno.EIO, "the segment has changed", self._path)
+            raise OSError(errno.EIO, "the segment has changed", self._folder)
         self._offset, self._position = next_, position
         self.left -= len(data)
         return data
-
-
-@contextmanager
-def _again(path: str, place: tuple[int, int]) -> Iterator[int]:
-    """Reopens a file; returns its descriptor. The file is closed while a client does not read."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if _place(file) != place:
-            raise OSError(errno.ESTALE, "the segment has been replaced", path)
-        yield file
-    finally:
-        os.close(file)
 
 
 # ====================================================================== logread
@@ -542,6 +553,7 @@ class LogState(Struct, frozen=True):
     first_time: int | None
     last_time: int | None
     bytes: int
+    local_bytes: int
     segments: int
     damaged: int
     missing: int
@@ -574,7 +586,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         listed, known = await _listed(topic, slicer)
     else:
         known = _known(log_of(topic))
-    first, last = known.first, known.next - 1
+    first, last = known.first, _last(log)
     where = {offset: (log.segment_at(offset), log.position_for(offset)) for offset in (first, last)}
     for at, (channel, position, oldest) in enumerate(places):
         # Skips offsets that retention removed, or that numbering skipped.
@@ -601,6 +613,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         first_time=times[first],
         last_time=times[last],
         bytes=known.bytes,
+        local_bytes=known.local_bytes,
         segments=known.segments,
         damaged=log.damaged,
         missing=known.missing,
@@ -627,13 +640,14 @@ class _Known(NamedTuple):
     next: int
     following: int
     bytes: int
+    local_bytes: int
     segments: int
     missing: int
 
 
 def _known(log: TopicLog) -> _Known:
     begin, end = log.segment_numbers
-    return _Known(log.first, log.next, log.following, log.bytes, end - begin, log.missing)
+    return _Known(log.first, log.next, log.following, log.bytes, log.local_bytes, end - begin, log.missing)
 
 
 async def _listed(topic: Topic, slicer: Slicer) -> tuple[Raw, _Known]:
@@ -653,6 +667,16 @@ async def _listed(topic: Topic, slicer: Slicer) -> tuple[Raw, _Known]:
         if log_of(topic).first == known.first:      # retention removed none meanwhile
             return Raw(b"[" + b",".join(pieces) + b"]"), known
     raise ApiError(500, "INTERNAL_ERROR")
+
+
+def _last(log: TopicLog) -> int:
+    """The offset of the last record: numbering may have skipped some after it, as after a takeover."""
+    begin, end = log.segment_numbers
+    for number in range(end - 1, begin - 1, -1):
+        for segment in log.numbered(number, 1):
+            if segment.first < segment.end:
+                return segment.end - 1
+    return log.next - 1
 
 
 def _there(log: TopicLog, offset: int) -> int:

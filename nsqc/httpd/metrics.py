@@ -179,7 +179,8 @@ def _bucket(app: App, form: Format) -> list[bytes]:
     if state is None:
         return []
     values = (state.lag_seconds, state.lag_bytes, state.commits, state.put_bytes, state.errors, state.epoch,
-              state.checkpoint_time, state.owned_since, int(bool(state.fenced)))
+              state.checkpoint_time, state.owned_since, state.cache_bytes, state.fetches, state.fetch_failures,
+              int(bool(state.fenced)))
     return [family(metric, [((), value)], form) for metric, value in zip(declared.OF_BUCKET, values, strict=True)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from nsqc.httpd.app import MOST_RULES, MOST_TABLES, App
 from nsqc.httpd.reply import ApiError, Request, check_publish, read_whole
-from nsqc.options.declared import RuleTable, RuleValue, needs_bucket
+from nsqc.options.declared import RuleTable, RuleValue
 from nsqc.options.rule_tables import BY_KEY, LIMIT_FLAGS, Scope, json_value
 from nsqc.options.rules import (
     KEYS,
@@ -57,6 +57,7 @@ async def put_all(app: App, request: Request) -> Json:
     except ValueError as error:
         raise ApiError(400, str(error)) from None
     now = app.settings.now
+    _check_bucket(app, [(table.title, table.values) for table in topics])
     if (found := circle_in((*topics, *now.topics), (*channels, *now.channels))) is not None:
         raise ApiError(400, f"DEAD_LETTERS_CIRCLE - {found[0].title}: {found[1]}")
     for table in (*topics, *channels):
@@ -94,8 +95,7 @@ async def put_rules(app: App, request: Request) -> Json:
     if not app.rules.scope.can_have(name):
         raise ApiError(400, f"topic = {name.decode()}: ephemeral topics are always kept in memory")
     changes = _changes(app.rules, request)
-    if not app.settings.now.bucket and (fault := needs_bucket(changes)):
-        raise ApiError(400, fault)
+    _check_bucket(app, [(f"topic {name.decode()}", changes)])
     if changes.keys() & LIMIT_FLAGS.keys():
         ways = ways_from(name, app.channel_rules.of_topic(name, app.rules.after(name, changes)))
         _check_ways(app, request, name, list(ways))
@@ -131,6 +131,12 @@ def _check_ways(app: App, request: Request, topic: bytes, ways: list[Way]) -> No
         check_publish(request, way.target.decode())
         if text := circle(topic, way, app.channel_rules.of_topic):
             raise ApiError(400, f"DEAD_LETTERS_CIRCLE - {text}")
+
+
+def _check_bucket(app: App, rules: list[tuple[str, Changes]]) -> None:
+    """Raises ApiError if a rule of topics, with its title, needs a bucket that this node does not have."""
+    for fault in app.settings.now.lacks_bucket(rules):
+        raise ApiError(400, fault)
 
 
 def _check_size(request: Request) -> None:

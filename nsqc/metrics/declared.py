@@ -115,9 +115,13 @@ BUCKET_EPOCH = _gauge(BUCKET, "bucket_epoch", "How often the node was taken over
 BUCKET_CHECKPOINT = _gauge(BUCKET, "bucket_checkpoint_seconds", "Time of the daemon's last checkpoint, since 1970; 0: "
                            "none yet.", SECONDS)
 BUCKET_OWNED = _gauge(BUCKET, "bucket_owned_seconds", "Time when the daemon claimed its node, since 1970.", SECONDS)
+BUCKET_CACHE = _gauge(BUCKET, "bucket_cache_bytes", "Bytes on this disk of history that was fetched from the bucket.",
+                      BYTES)
+BUCKET_FETCHES = _counter(BUCKET, "bucket_fetches", "Segments of history that were fetched, or could not be.")
+BUCKET_FETCH_FAILURES = _counter(BUCKET, "bucket_fetch_failures", "Segments of history that could not be fetched.")
 BUCKET_FENCED = _gauge(BUCKET, "bucket_fenced", "1 once another process owns the node, else 0.")
 OF_BUCKET = (BUCKET_LAG, BUCKET_LAG_BYTES, BUCKET_COMMITS, BUCKET_PUT, BUCKET_ERRORS, BUCKET_EPOCH, BUCKET_CHECKPOINT,
-             BUCKET_OWNED, BUCKET_FENCED)
+             BUCKET_OWNED, BUCKET_CACHE, BUCKET_FETCHES, BUCKET_FETCH_FAILURES, BUCKET_FENCED)
 DAEMON = (HANDSHAKES, CERTIFICATE_ENDS, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, CIRCLING, RULES_DIGEST, DRAINING,
           PROCESSING,
           HEALTHY, SYNC, SYNC_FAILURES, DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)

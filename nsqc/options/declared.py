@@ -437,18 +437,22 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
                 yield "enable_experiment", f"--enable-experiment must be {TOPOLOGY_AWARE}, not {name!r}"
         if self.auth_http_request_method not in ("get", "post"):
             yield "auth_http_request_method", "--auth-http-request-method must be post or get"
-        if self.node_name in ("probe", "cluster") or self.node_name.strip(NAME_LETTERS):
-            yield "node_name", (f"--node-name must have letters, digits, `.`, `_` and `-` only, and be neither probe "
-                                f"nor cluster, not {self.node_name!r}")
+        if self.node_name in ("probe", "cluster", ".", "..") or self.node_name.strip(NAME_LETTERS):
+            yield "node_name", ("--node-name must have letters, digits, `.`, `_` and `-` only, and be none of probe, "
+                                f"cluster, `.` and `..`, not {self.node_name!r}")
+        for text in self.lacks_bucket((table.title, table.values) for table in self.topics):
+            yield "topics", text
         if not self.bucket:
-            for table in self.topics:
-                if fault := needs_bucket(table.values):
-                    yield "topics", f"{table.title}: {fault}"
             if self.log_sync == "bucket":
                 yield "log_sync", "--log-sync=bucket needs --bucket"
             if self.log_retain_local_bytes:
                 yield "log_retain_local_bytes", "--log-retain-local-bytes needs --bucket"
         yield from OptionSet.faults(self)
+
+    def lacks_bucket(self, rules: Iterable[tuple[str, Mapping[str, object]]]) -> list[str]:
+        """What rules of topics, as titles and values, need of a bucket that this node does not have: a line for each
+        such rule."""
+        return [f"{title}: {fault}" for title, values in rules if not self.bucket and (fault := needs_bucket(values))]
 
     def settled(self) -> Self:
         """See OptionSet."""

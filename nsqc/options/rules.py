@@ -245,6 +245,12 @@ class Rules(Generic[RuleT]):
         self._stale = False     # the file still has a deleted rule
         self._take(settings.now)
         settings.on_change(self._settings_changed)
+        if faults := settings.now.lacks_bucket((
+                *((table.title, table.values) for table in self.declared),
+                *((f"{self.scope.noun} {name.decode()}", values) for name, values in self._put.items()))):
+            log.error("RULES: %s%s; until a start with --bucket, publishes to such topics are acknowledged after an "
+                      "fsync, and this disk keeps their whole logs", faults[0],
+                      f" (and {len(faults) - 1} more)" if faults[1:] else "")
 
     # ------------------------------------------------------------------ the rule that applies
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 # Reads a log-backed topic of one node by offset, over HTTP. Does not affect channels.
 
 PIECE_BYTES = 1 << 20       # of frames per request
-STATE = {"first_offset": int, "next_offset": int, "bytes": int, "segments": int, "damaged": int, "missing": int,
-         "sync": str, "channels": list}
+STATE = {"first_offset": int, "next_offset": int, "bytes": int, "local_bytes": int, "segments": int, "damaged": int,
+         "missing": int, "sync": str, "channels": list}
 POSITION = {"channel_name": str, "position": int, "oldest_unfinished": int, "lag_messages": int, "in_flight": int,
             "deferred": int}
 

@@ -43,13 +43,13 @@ def show(values: Values) -> int:
         for node, state in found.items():
             running.as_json({"node": node.http, **state})
         return acting.code
-    rows = [["NODE", "FIRST", "NEXT", "BYTES", "SEGMENTS", "DAMAGED", "MISSING", "SYNC", "FIRST MESSAGE",
+    rows = [["NODE", "FIRST", "NEXT", "BYTES", "LOCAL", "SEGMENTS", "DAMAGED", "MISSING", "SYNC", "FIRST MESSAGE",
              "LAST MESSAGE"]]
-    rows += [[node.http, *(str(state[key]) for key in ("first_offset", "next_offset", "bytes", "segments", "damaged",
-                                                       "missing", "sync")),
+    rows += [[node.http, *(str(state[key]) for key in ("first_offset", "next_offset", "bytes", "local_bytes",
+                                                       "segments", "damaged", "missing", "sync")),
               *(running.moment(state.get(key)) for key in ("first_time", "last_time"))]
              for node, state in found.items()]
-    running.write(running.table(rows, frozenset(range(1, 7))))
+    running.write(running.table(rows, frozenset(range(1, 8))))
     for title, table in (("CHANNEL", channel_rows(found)), ("SEGMENT", segment_rows(found))):
         if len(table) > 1:
             assert table[0][0] == title

@@ -219,6 +219,29 @@ def test_changes_wait_for_the_bucket(machine, tmp_path):
     node.post("/topic/unpause?topic=plain")
 
 
+def test_a_bucket_that_is_removed_is_not_begun_again(machine, tmp_path):
+    """Commits that follow it would be worth nothing to a successor."""
+    node = machine("--bucket-timeout=1s", sync="bucket")
+    node.publish("orders", b"one")
+    (tmp_path / "bucket").rename(tmp_path / "away")
+    status, text = node.http("POST", "/pub?topic=orders", b"two")
+    assert (status, b"the folder was removed" in text) == (503, True), text
+    assert not (tmp_path / "bucket").exists()
+    (tmp_path / "away").rename(tmp_path / "bucket")
+    node.publish("orders", b"three")
+    assert node.stop() == 0
+    # A new bucket is none of these files, until people say so.
+    (tmp_path / "bucket").rename(tmp_path / "away")
+    with pytest.raises(AssertionError, match=r"if that bucket is gone for good, remove this file"):
+        node.start()
+    (node.data_path / "bucket.json").unlink()
+    node.start()
+    node.publish("orders", b"four")
+    lose(node)
+    node = machine(FORCE)
+    assert [line["body"] for line in lines_of(node, "orders")] == ["one", "two", "three", "four"]
+
+
 def test_a_file_that_cannot_be_read_delays_what_is_shipped(machine, root):
     """Nothing that was noted with it is skipped."""
     node = machine()
@@ -378,11 +401,23 @@ def test_what_people_see_of_the_bucket(machine, capfd):
         assert f"\n{metric.sample} " in metrics, metric.name
     assert run(["nodes", "--nsqd", f"127.0.0.1:{node.tcp_port}", "--http", f"127.0.0.1:{node.http_port}"]) == 0
     assert "epoch 1, lag " in capfd.readouterr().out
+    assert run(["topic", "log", "orders", "--nsqd", f"127.0.0.1:{node.tcp_port}", "--http",
+                f"127.0.0.1:{node.http_port}"]) == 0
+    rows = [line.split() for line in capfd.readouterr().out.splitlines()]
+    state = json.loads(node.http("GET", "/topic/log?topic=orders")[1])
+    assert rows[0][3:5] == ["BYTES", "LOCAL"] and rows[1][3:5] == [str(state["bytes"])] * 2
     lose(node)
     node = machine(FORCE)
     assert info()["taken_from"] == socket.gethostname()
     assert run(["nodes", "--nsqd", f"127.0.0.1:{node.tcp_port}", "--http", f"127.0.0.1:{node.http_port}"]) == 0
     assert f"epoch 2, from {socket.gethostname()} " in capfd.readouterr().out
+
+
+def test_a_start_that_is_refused_ends(daemon, tmp_path):
+    (tmp_path / "file").write_text("")
+    for uri in f"file://{tmp_path}/file", f"file://{tmp_path}/file/bucket":
+        with pytest.raises(AssertionError, match=f"left with 1: .*{tmp_path}/file: not a folder"):
+            daemon(f"--bucket={uri}", env={**os.environ})       # with an environment, it is a process of its own
 
 
 def test_a_library_that_is_missing_is_said_in_one_line(daemon, tmp_path):

@@ -4,6 +4,8 @@ import json
 import os
 import random
 import shutil
+import signal
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -13,11 +15,15 @@ import pytest
 from nsqc.bucket.fetch import fetch_frames
 from nsqc.bucket.reading import NodeReader
 from nsqc.bucket.store import BucketError, open_bucket
+from nsqc.commands.app import run
 from nsqc.store.log.names import Segment
 from nsqc.store.log.reading import find_run, records
 from tests.bucket.s3 import Server
 from tests.bucket.test_daemon import FORCE, NODE, lines_of, lose, shipped
-from tests.support.daemon import Daemon, batch, wait_until
+from tests.httpd.reading import FRAMES, LARGEST, LINES
+from tests.httpd.wire import Closed, Wire
+from tests.support.daemon import Daemon, batch, logged, wait_until
+from tests.support.patience import WAIT_SECONDS
 
 SEGMENT = 20_000                # bytes of frames, about
 HISTORY = ("--log-retain-time=1h", f"--max-bytes-per-file={SEGMENT}")
@@ -86,6 +92,7 @@ def test_a_takeover_leaves_history_in_the_bucket(machine, tmp_path):
     assert {*files(two, ".log")} == {HEADER} and segments(two) == len(files(two, ".log"))
     state = json.loads(two.http("GET", "/topic/log?topic=orders")[1])
     assert (state["first_offset"], state["bytes"] > sum(map(len, BODIES))) == (0, True)
+    assert state["last_time"] >= state["first_time"] > 0        # although the next offset is far beyond the last one
     assert files(two, ".fetched") == []
     two.publish("orders", b"new")
     # A time, an offset, a channel that is behind, and one that seeks.
@@ -124,12 +131,55 @@ def test_a_disk_keeps_no_more_than_its_rule_says(machine):
     is_sound(node)
 
 
-def test_a_rule_of_the_disk_needs_a_bucket(daemon):
-    with pytest.raises(AssertionError, match="--log-retain-local-bytes needs --bucket"):
-        daemon("--log-retain-local-bytes=1000")
-    node = daemon()
-    status, text = node.http("PUT", "/topic/rules?topic=orders", b'{"retain_local_bytes": 1000}')
-    assert (status, b"retain_local_bytes needs --bucket" in text) == (400, True)
+@pytest.mark.parametrize(("rule", "fault"), [("sync = \"bucket\"", "sync = bucket needs --bucket"),
+                                             ("retain_local_bytes = 1000", "retain_local_bytes needs --bucket")])
+def test_a_node_without_a_bucket_refuses_rules_that_need_one(daemon, tmp_path, capfd, rule, fault):
+    """From each place from which a rule can come."""
+    config, table = tmp_path / "nsqd.toml", f'[topics."ord*"]\n{rule}\n'
+    config.write_text(table)
+    with pytest.raises(AssertionError, match=fault):
+        daemon(f"--config={config}")
+    with pytest.raises(AssertionError, match="needs --bucket"):
+        daemon("--log-retain-local-bytes=1000" if "bytes" in rule else "--log-sync=bucket")
+    config.write_text("")
+    node = daemon(f"--config={config}")
+    refused = f"RELOAD: no option is changed, the old ones stay - [topics.\"ord*\"]: {fault}"
+    config.write_text(table)
+    node.process.send_signal(signal.SIGHUP)
+    logged(node, refused)
+    config.write_text(f'bucket = "file://{tmp_path}/bucket"\n{table}')      # which needs a restart
+    node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: node.log.count(refused) == 2)
+    values = json.dumps({key: json.loads(value) for key, value in [rule.split(" = ")]})
+    for path, body in (("/topic/rules?topic=orders", values), ("/rules", f'{{"topics": {{"ord*": {values}}}}}')):
+        status, text = node.http("PUT", path, body.encode())
+        assert (status, fault in text.decode()) == (400, True), text
+    (tmp_path / "rules.toml").write_text(table)
+    assert run(["rules", "apply", str(tmp_path / "rules.toml"), "--nsqd", f"127.0.0.1:{node.tcp_port}",
+                "--http", f"127.0.0.1:{node.http_port}"]) != 0
+    assert fault in capfd.readouterr().err
+    found = json.loads(node.http("GET", "/topic/rules?topic=orders")[1])
+    assert (found["sync"], found["retain_local_bytes"]) == ("write", 0)
+
+
+def test_stored_rules_that_need_a_bucket(machine, daemon):
+    """They stay; without the bucket, publishes are synced instead, and the log is said to be so."""
+    node = machine()
+    assert node.http("PUT", "/topic/rules?topic=orders", b'{"sync": "bucket", "retain_time": "2h"}')[0] == 200
+    assert node.http("PUT", "/rules", b'{"topics": {"ev*": {"retain_local_bytes": 1000}}}')[0] == 200
+    node.publish("orders", b"one")
+    assert node.stop() == 0
+    flags, node.flags = node.flags, ("--topic-storage=log", *HISTORY)
+    node.start()
+    assert "ERROR" in logged(node, '[topics."ev*"]: retain_local_bytes needs --bucket (and 1 more); until a start')
+    node.publish("orders", b"two")
+    assert node.http("PUT", "/topic/rules?topic=orders", b'{"retain_time": "3h"}')[0] == 200
+    rule = json.loads(node.http("GET", "/topic/rules?topic=orders")[1])
+    assert (rule["sync"], rule["retain_time"]) == ("bucket", "3h0m0s")
+    assert node.stop() == 0
+    node.flags = flags
+    node.start()
+    wait_until(lambda: bodies_of(node) == [b"one", b"two"])     # once they are shipped
 
 
 def test_fetched_history_takes_no_more_room_than_allowed(machine, tmp_path):
@@ -203,6 +253,63 @@ def test_a_daemon_without_its_bucket_says_what_it_lacks(machine, daemon, tmp_pat
     two.connect().sub("orders", "billing", 200)
     wait_until(lambda: "failed to read at offset 0 - only the bucket" in two.log)
     assert two.channel("orders", "billing")["depth"] == len(BODIES)
+
+
+LARGE = ("--max-bytes-per-file=21000000", "--max-body-size=30000000")
+
+
+def slow(node: Daemon, query: str, headers: str) -> Wire:
+    """A read of all of a topic by a client that accepts almost nothing so far."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    sock.settimeout(WAIT_SECONDS)
+    sock.connect(("127.0.0.1", node.http_port))
+    wire = Wire(sock)
+    wire.request("GET", f"/topic/read?{query}&max_bytes={LARGEST}", headers=headers)
+    wire.buffer += sock.recv(8)
+    return wire
+
+
+def drained(wire: Wire) -> bytes:
+    # With the small window, draining the kernel's buffer would take minutes.
+    wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    with wire:
+        return wire.reply().body
+
+
+@pytest.mark.parametrize("headers", [LINES, FRAMES], ids=["lines", "frames"])
+def test_an_answer_continues_while_its_segment_comes_and_goes(machine, headers):
+    node = machine(*LARGE)
+    node.post("/mpub?topic=orders&binary=true", batch(*[b"%08d" % number * 125 for number in range(20_000)]))
+    node.post("/mpub?topic=orders&binary=true", batch(*[b"x" * 1000] * 2000))     # another segment
+    node.publish("other", b"other")
+    whole = drained(slow(node, "topic=orders", headers))
+    assert len(whole) > 20_000_000
+    node.restart()          # with a checkpoint
+    # It becomes remote.
+    wire = slow(node, "topic=orders", headers)
+    assert node.http("PUT", "/topic/rules?topic=orders", b'{"retain_local_bytes": 1}')[0] == 200
+    wait_until(lambda: min(files(node, ".log")) == HEADER)
+    assert drained(wire) == whole
+    # Another log needs its room.
+    assert node.stop() == 0
+    shutil.rmtree(node.data_path)
+    node = machine(*LARGE, "--bucket-cache-bytes=1")
+    wire = slow(node, "topic=orders", headers)
+    wait_until(lambda: lines_of(node, "other") and not files(node, ".fetched"))
+    assert drained(wire) == whole
+    is_sound(node)
+    state = json.loads(node.http("GET", "/topic/log?topic=orders")[1])
+    assert state["local_bytes"] == 0 and state["bytes"] > len(whole) // 2
+    bucket = json.loads(node.http("GET", "/info")[1])["bucket"]
+    assert bucket["fetches"] >= 3 and bucket["fetch_failures"] == 0 and bucket["cache_bytes"] > 20_000_000
+    # One that cannot be fetched again ends early, and the log says why.
+    wire = slow(node, "topic=orders", headers)
+    wait_until(lambda: lines_of(node, "other") and not files(node, ".fetched"))
+    node.post("/topic/delete?topic=orders")
+    with pytest.raises((Closed, ConnectionResetError)):
+        drained(wire)
+    logged(node, "cannot send the rest of an answer - FAILED - the bucket: ")      # deleted before or during the fetch
 
 
 def test_kills_while_history_is_fetched(daemon):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from nsqc.bucket.commit import commit_name
+from nsqc.bucket.commit import DamagedError, commit_name
 from nsqc.bucket.reading import NodeReader, read_chain, read_range
 from nsqc.bucket.ship import Shipper
 from nsqc.bucket.store import Bucket, Exists, Gone, Missing, Unclear
@@ -312,6 +312,43 @@ def test_a_store_that_refuses_us_stops_nothing_for_ever(store, tmp_path):
     assert logs.wait(log)
     wait_for(lambda: shipper.status().error == "" and shipper.status().waiting_bytes == 0)
     assert shipper.stop(30)
+
+
+def test_removed_objects_are_noticed(store, tmp_path):
+    """Commits without what was before them would be worth nothing."""
+    log = Log(7, "orders")
+    logs = MemoryLogs(log)
+    shipper = Shipper(Machine(store, tmp_path, "one").take_over(), logs, **FAST)
+    shipper.start()
+    publish(shipper, log, 1)
+    assert logs.wait(log)
+    with store.lock:
+        objects, store.objects = store.objects, {}
+    wait_for(lambda: "objects of this node were removed" in shipper.status().error)
+    publish(shipper, log, 1)
+    wait_for(lambda: shipper.status().waiting_seconds > 1)
+    with store.lock:
+        strays, store.objects = store.objects, {**objects, **store.objects}
+    assert {name for name in strays if "/commit/" in name} <= {f"nsqd-1/{commit_name(number)}" for number in (3, 4)}
+    assert logs.wait(log)
+    assert shipper.stop(30)
+    assert restored(Machine(store, tmp_path, "two")).logs[7] == dict(enumerate(bodies(0, 2)))
+
+
+def test_a_chain_without_its_beginning_is_not_begun_again(store, tmp_path):
+    log = Log(7, "orders")
+    logs = MemoryLogs(log)
+    shipper = Shipper(Machine(store, tmp_path, "one").take_over(), logs, **FAST)
+    shipper.start()
+    publish(shipper, log, 1)
+    assert logs.wait(log)
+    assert shipper.stop(30)
+    for name in [name for name in store.objects if "/checkpoint/" in name or name.endswith(commit_name(1))]:
+        store.delete(name)      # as an expiry rule of the bucket does
+    before = {*store.objects}
+    with pytest.raises(DamagedError, match="no checkpoint and not the first commit"):
+        Machine(store, tmp_path, "two").take_over()
+    assert {*store.objects} == before
 
 
 def test_a_stop_gives_up_in_time(store, tmp_path):

@@ -1,5 +1,6 @@
 """Buckets: the same answers from a folder and from S3, and what is known after each kind of failure."""
 
+import errno
 import os
 import threading
 import traceback
@@ -86,6 +87,56 @@ def test_a_folder_has_no_traces_of_interrupted_puts(tmp_path):
     assert [entry.name for entry in bucket.entries()] == ["a/1"]
     with pytest.raises(Gone):
         bucket.get("../outside")
+
+
+@pytest.mark.parametrize("removed", ["bucket", "bucket/node", "bucket/node/a"])
+def test_a_folder_that_was_there_is_not_made_again(tmp_path, removed):
+    """As if its file system were no longer mounted: what was put before would be missing."""
+    bucket = open_bucket(f"file://{tmp_path}/bucket", patience=0).below("node")
+    bucket.create("a/1", b"data")
+    (tmp_path / removed).rename(tmp_path / "away")
+    with pytest.raises(Gone, match=r"/bucket.*: the folder was removed"):
+        bucket.create("a/2", b"data")
+    with pytest.raises(Missing):
+        bucket.get("a/1")
+    (tmp_path / "away").rename(tmp_path / removed)
+    assert bucket.create("a/2", b"data") is None
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Gone, match=r"/file: not a folder"):
+        open_bucket(f"file://{tmp_path}/file", patience=0).create("a/1", b"data")
+
+
+def test_what_is_not_a_file_is_no_object(tmp_path):
+    bucket = open_bucket(f"file://{tmp_path}/bucket", patience=0)
+    bucket.create("a/1", b"data")
+    os.mkfifo(tmp_path / "bucket/a/fifo")
+    (tmp_path / "bucket/a/folder").mkdir()
+    (tmp_path / "bucket/a/loop").symlink_to("loop")
+    for name in "fifo", "folder":
+        with pytest.raises(BucketError, match=f"a/{name}: not a file"):
+            bucket.get(f"a/{name}")
+    with pytest.raises(Unclear, match="Too many levels"):
+        bucket.get("a/loop")
+    assert [entry.name for entry in bucket.entries()] == ["a/1", "a/fifo", "a/loop"]
+    bucket.delete("a/loop")
+    assert [entry.name for entry in bucket.entries()] == ["a/1", "a/fifo"]
+
+
+@pytest.mark.parametrize(("error", "kind"), [(errno.EROFS, Gone), (errno.EACCES, Gone), (errno.ENOSPC, Unclear)])
+def test_what_a_disk_refuses(tmp_path, monkeypatch, error, kind):
+    """What people have to change is not repeated; a full disk may have room again. Neither leaves a file."""
+    bucket = open_bucket(f"file://{tmp_path}/bucket", patience=0)
+    bucket.create("a/1", b"data")
+
+    def refuse(*_):
+        raise OSError(error, os.strerror(error))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        with pytest.raises(kind, match=f"{tmp_path}/bucket/a/2: {os.strerror(error)}"):
+            bucket.create("a/2", b"data")
+    assert os.listdir(tmp_path / "bucket/a") == ["1"]
+    assert bucket.create("a/2", b"data") is None
 
 
 def test_a_put_in_a_folder_is_synced_before_it_has_a_name(tmp_path, monkeypatch):

@@ -168,7 +168,7 @@ def liar(request):
         "/stats": {"version": "v" + OBEYED, "health": "H" + OBEYED, "start_time": 1, "topics": [topic]},
         "/topic/rules": {"storage": "s" + OBEYED, "source": "S" + OBEYED},
         "/drain": {"state": "d" + OBEYED, "keep": True, "in_flight": 0, "consumers": 0, "deadline": 0},
-        "/topic/log": {"first_offset": 0, "next_offset": 0, "bytes": 0, "segments": 0, "damaged": 0, "missing": 0, "sync": "y" + OBEYED,
+        "/topic/log": {"first_offset": 0, "next_offset": 0, "bytes": 0, "local_bytes": 0, "segments": 0, "damaged": 0, "missing": 0, "sync": "y" + OBEYED,
                        "channels": [{"channel_name": "c" + OBEYED, "position": 0, "oldest_unfinished": 0, "lag_messages": 0,
                                      "in_flight": 0, "deferred": 0}]},
     }

@@ -73,7 +73,7 @@ export function topic(root, {topic: name, ...args}, tools) {
       row.may_drop ? button("Drop…", () => letters("drop", name, {origin: `${current().topic}/${current().channel}`, memory: inMemory()}), "plain danger") : ""]}]});
   const logs = table({caption: `Log of ${name}`, id: row => row.node, empty: "", columns: [columns.node,
     {key: "first", label: "First offset", num: true, text: row => count(row.log?.first_offset)}, {key: "next", label: "Next offset", num: true, text: row => count(row.log?.next_offset)},
-    {key: "span", label: "Since", text: row => row.log?.first_time ? date(row.log.first_time / 1e9) : "–", opt: true}, {key: "bytes", label: "Size", num: true, text: row => bytes(row.log?.bytes)},
+    {key: "span", label: "Since", text: row => row.log?.first_time ? date(row.log.first_time / 1e9) : "–", opt: true}, {key: "bytes", label: "Size", num: true, text: row => bytes(row.log?.bytes)}, {key: "local", label: "On its disk", num: true, opt: true, text: row => bytes(row.log?.local_bytes)},
     {key: "segments", label: "Segments", num: true, opt: true, text: row => count(row.log?.segments)}, {key: "retain", label: "Retention", text: row => retention(row.rules ?? {}), opt: true},
     {key: "sync", label: "Sync", opt: true, text: row => row.log?.sync ?? "–"}, {key: "damaged", label: "Damaged", num: true, text: row => row.error ?? count(row.log?.damaged), tone: row => row.error || row.log?.damaged ? "bad" : ""}]});
   const lags = table({caption: `Positions in the log of ${name}`, id: row => `${row.node} ${row.channel_name}`, empty: "", columns: [{key: "channel_name", label: "Channel", text: row => row.channel_name, link: row => url.channel(name, row.channel_name)}, columns.node,
