@@ -61,8 +61,6 @@ async def put_all(app: App, request: Request) -> Json:
     if (found := circle_in((*topics, *now.topics), (*channels, *now.channels))) is not None:
         raise ApiError(400, f"DEAD_LETTERS_CIRCLE - {found[0].title}: {found[1]}")
     for table in (*topics, *channels):
-        if not now.bucket and (fault := needs_bucket(table.values)):
-            raise ApiError(400, f"{table.title}: {fault}")
         if KEYS & table.values.keys():
             # Without a name, letters go to the matching topics, each with .dead appended.
             check_publish(request, str(table.values.get("dead_letter", "")) or "*")
