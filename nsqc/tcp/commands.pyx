@@ -391,7 +391,7 @@ cdef int line(Session session, Parser parser) except -1:
     if kind == CMD_FIN:
         return do_fin(session, &parser.command)
     if kind == CMD_PUB:
-        return begin_pub(session, parser)
+        return begin_pub(session, parser, b"PUB", 2)
     if kind == CMD_MPUB:
         return begin_mpub(session, parser, b"MPUB")
     if kind == CMD_RDY:
@@ -403,7 +403,7 @@ cdef int line(Session session, Parser parser) except -1:
     if kind == CMD_DEAD and session.dead_letters:
         return do_dead(session, &parser.command)
     if kind == CMD_DPUB:
-        return begin_dpub(session, parser)
+        return begin_pub(session, parser, b"DPUB", 3)
     if kind == CMD_DMPUB and session.deferred_batches:
         return begin_dmpub(session, parser)
     if kind == CMD_NOP:
@@ -624,12 +624,16 @@ cdef int64_t message_limit(Session session) except -1:
     return session.limits.max_msg_size
 
 
-cdef int begin_pub(Session session, Parser parser) except -1:
-    if parser.command.argc < 2:
-        return too_few(session, b"PUB", b"parameters")
-    if not is_topic(&parser.command):
-        return bad_topic(session, b"PUB", &parser.command)
-    if has_id(session, &parser.command) and id_refused(session, &parser.command) != DONE:
+cdef int begin_pub(Session session, Parser parser, bytes name, int words) except -1:
+    """PUB, or DPUB with one more word, its delay."""
+    cdef Command *command = &parser.command
+    if command.argc < words:
+        return too_few(session, name, b"parameters")
+    if not is_topic(command):
+        return bad_topic(session, name, command)
+    if command.kind == CMD_DPUB and delay_refused(session, command, name) != DONE:
+        return FATAL
+    if has_id(session, command) and id_refused(session, command) != DONE:
         return FATAL
     parser.expect_body(message_limit(session))
     return WANTS_BODY
@@ -713,13 +717,10 @@ cdef int begin_mpub(Session session, Parser parser, bytes name) except -1:
 
 
 cdef int begin_dmpub(Session session, Parser parser) except -1:
-    cdef int refused
     if parser.command.argc < 3:
         return too_few(session, b"DMPUB", b"parameters")
-    if is_topic(&parser.command):
-        refused = delay_refused(session, &parser.command, b"DMPUB")
-        if refused != DONE:
-            return refused
+    if is_topic(&parser.command) and delay_refused(session, &parser.command, b"DMPUB") != DONE:
+        return FATAL
     return begin_mpub(session, parser, b"DMPUB")
 
 
@@ -782,22 +783,6 @@ cdef int publish_batch(Session session, Command *command) except -1:
         session.publish_topic(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name))
     return published(session, batch.result, command.mpub.count if command_is_batch(command.kind) else 1,
                      name_of(command.kind))
-
-
-cdef int begin_dpub(Session session, Parser parser) except -1:
-    cdef Command *command = &parser.command
-    cdef int refused
-    if command.argc < 3:
-        return too_few(session, b"DPUB", b"parameters")
-    if not is_topic(command):
-        return bad_topic(session, b"DPUB", command)
-    refused = delay_refused(session, command, b"DPUB")
-    if refused != DONE:
-        return refused
-    if has_id(session, command) and id_refused(session, command) != DONE:
-        return FATAL
-    parser.expect_body(message_limit(session))
-    return WANTS_BODY
 
 
 cdef int delay_refused(Session session, Command *command, bytes name) except -1:
