@@ -41,9 +41,9 @@ from nsqc.process import machine, running
 from nsqc.process.lifecycle import LockError, check_writable, lock
 from nsqc.process.machine import EnvironmentVariableError, Workers
 from nsqc.process.running import Hangup, InheritError, ServiceManager, inherited
+from nsqc.store.disk import fileio
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import METADATA, MetadataError
-from nsqc.store.log import segment
 from nsqc.store.log.manager import Logs
 from nsqc.store.message import GuidFactory
 from nsqc.store.work import DiskSpace
@@ -443,7 +443,7 @@ class Daemon:
         if not 0 < self.settings.now.max_connections <= capacity:
             self.log.info("the limit of %d open files allows %d connections", self.open_files, capacity)
         self.connection_limits.keep_within(capacity, self.listeners)
-        segment.limit_to(self.open_files // LOGS_SHARE)
+        fileio.limit_to(self.open_files // LOGS_SHARE)
 
     # ------------------------------------------------------------------ run
 

@@ -223,11 +223,6 @@ def test_every_header_is_for_other_modules():
     assert headers and unused == []
 
 
-def test_no_textual_includes_and_no_compile_time_conditions():
-    for path in PACKAGE.rglob("*.p[yx][xd]"):
-        assert not re.search(r"^\s*(include |DEF |IF )", path.read_text(), re.MULTILINE), path
-
-
 # ---------------------------------------------------------------------- types of msgspec
 
 

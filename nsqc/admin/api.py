@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -305,7 +305,10 @@ async def counter(site: AdminSite, request: Request) -> Json:
 
 # ---------------------------------------------------------------------- changes
 
-def _body(request: Request, decode: Callable[[bytes], Any], word: str = "") -> Any:     # Any: one of the structs
+T = TypeVar("T")
+
+
+def _body(request: Request, decode: Callable[[bytes], T], word: str = "") -> T:
     """The decoded body. An error is the decoder's text, or a word."""
     if not request.body.strip():
         raise ApiError(400, word or "EOF")
@@ -466,7 +469,7 @@ def routes(view: View, looking: Need | None = None, wrap: Wrap = _same) -> tuple
     return table, trees
 
 
-def _handler(call: Call) -> Callable[[Any, Request], object]:      # Any: a site of any program
+def _handler(call: Call) -> Callable[[object, Request], object]:
     return lambda site, request: call(request)
 
 

@@ -8,7 +8,7 @@ import re
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -178,7 +178,7 @@ MOST_ROWS = 500
 MOST_FOUND = 30
 NS_PER_MS = 1e6
 
-BY: dict[str, Callable[[TopicRow], Any]] = {     # Any: values that compare
+BY: dict[str, Callable[[TopicRow], str | float]] = {
     "name": lambda row: row.name, "came": lambda row: row.came, "went": lambda row: row.went,
     "depth": lambda row: row.total_depth, "in_flight": lambda row: row.in_flight, "messages": lambda row: row.messages,
     "channels": lambda row: len(row.channels), "clients": lambda row: row.clients, "nodes": lambda row: row.nodes,
@@ -358,8 +358,7 @@ VARY = "Vary: Accept-Encoding\r\n"
 def packed(route: Route) -> Route:
     """A route whose answers are compressed."""
 
-    # Any: a site of any program
-    def handler(site: Any, request: Request) -> object:
+    def handler(site: object, request: Request) -> object:
         data = route.handler(site, request)
         if hasattr(data, "__await__"):
             return _awaited(route, request, cast("Awaitable[object]", data))

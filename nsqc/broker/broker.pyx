@@ -12,9 +12,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from nsqc.broker import refusals
-from nsqc.broker.channel cimport Channel, Consumer, close_channel
-from nsqc.broker.leaving cimport (EXPIRED, FAILED, GIVEN_UP, OVERFLOWED, channel_admits, dead_publish, dead_recall,
-                                  dead_topic, origin_node, set_bounded, set_limits, topic_expire)
+from nsqc.broker.channel cimport Channel, Consumer
+from nsqc.broker.leaving cimport (EXPIRED, FAILED, GIVEN_UP, OVERFLOWED, channel_admits, close_channel, dead_publish,
+                                  dead_recall, dead_topic, origin_node, set_bounded, set_limits, topic_expire)
 from nsqc.broker.figures cimport LatencyWindow, TopicCounts, add_figures, retire
 from nsqc.broker.storage cimport attach_log
 from nsqc.broker.topic cimport DRAINING, NO_SPACE, Topic, follow_dedupe

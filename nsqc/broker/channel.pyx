@@ -1,7 +1,6 @@
 """A channel: distributes messages over its consumers and keeps each until it is finished. See the .pxd."""
 
 cimport cython
-from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
@@ -20,9 +19,10 @@ from nsqc.store.log.segment cimport segments_rank
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.memory cimport monotonic_ns
 from nsqc.store.message cimport (Delivery, Entry, Heap, Message, Place, delivery_free, delivery_new, delivery_take,
-                                 heap_first, heap_moved, heap_push, heap_remove, heap_reserve, inflight_add,
-                                 inflight_find, inflight_free, inflight_remove, message_ref, message_unref)
-from nsqc.store.work cimport SIZE_SHIFT, STEPS, Commit, Trash
+                                 heap_drop_logged, heap_first, heap_least, heap_moved, heap_push, heap_remove,
+                                 heap_reserve, inflight_add, inflight_find, inflight_free, inflight_remove,
+                                 message_ref, message_unref)
+from nsqc.store.work cimport SIZE_SHIFT, STEPS, Commit, Slicer, Trash
 
 
 # ====================================================================== consumer
@@ -43,18 +43,6 @@ cdef class Consumer:
     def disconnect(self, user: str) -> None:
         """Closes the connection, as a user wants."""
         raise NotImplementedError
-
-
-def busy_among(consumers: list[Consumer]) -> tuple[list[Consumer], int]:
-    """The connected consumers with messages in flight, and the total of these messages."""
-    cdef Consumer consumer
-    cdef int64_t in_flight = 0
-    cdef list busy = []
-    for consumer in consumers:
-        if consumer.in_flight > 0 and not consumer.closed:
-            in_flight += consumer.in_flight
-            busy.append(consumer)
-    return busy, in_flight
 
 
 # ====================================================================== channel
@@ -111,17 +99,7 @@ cdef class Channel:
         self.look_ns = NEVER
 
     def __dealloc__(self):
-        cdef Trash trash = Trash.new(None)      # freed at once, not in slices
-        trash.take_heap(0, &self.timeouts)
-        trash.take_heap(1, &self.delayed)
-        trash = Trash.new(None)
-        trash.take_heap(0, &self.front)
-        trash.take_heap(1, &self.again.heap)
-        again_forget(&self.again)
-        trash = Trash.new(None)
-        trash.take_heap(0, &self.dead)
-        trash.take_heap(1, &self.sent)
-        inflight_free(&self.in_flight)
+        drop_deliveries(self, None)
         lost_free(&self.lost)
         free(self.rules)
         free(self.times)
@@ -227,11 +205,11 @@ cdef class Channel:
         if self.cursor is None:
             return None
         least = self.cursor.least_waiting()
-        least = least_of(&self.timeouts, least)
-        least = least_of(&self.front, least)
-        least = least_of(&self.again.heap, least)
-        least = least_of(&self.dead, least)
-        return least_of(&self.sent, least)
+        least = heap_least(&self.timeouts, least)
+        least = heap_least(&self.front, least)
+        least = heap_least(&self.again.heap, least)
+        least = heap_least(&self.dead, least)
+        return heap_least(&self.sent, least)
 
     def forget_removed(self) -> bool:
         """Drops requeued and deferred messages that retention removed from the log; checks some of them. Whether there
@@ -556,10 +534,7 @@ cdef class Channel:
 
     cdef void update(self, Consumer consumer) noexcept:
         check_alive(self)
-        if wants_more(consumer):
-            if unlikely(not consumer.listed):
-                relist(self, consumer)
-        elif unlikely(consumer.listed):
+        if unlikely(wants_more(consumer) != consumer.listed):
             relist(self, consumer)
 
     # ------------------------------------------------------------------ time
@@ -677,9 +652,9 @@ cdef class Channel:
             delivery_free(delivery)
         if not dead_recall(self):
             raise MemoryError
-        drop_logged(&self.dead)
+        heap_drop_logged(&self.dead)
         self.owner.on_moved()
-        drop_logged(&self.front)
+        heap_drop_logged(&self.front)
         again_drop_logged(&self.again)
         self.cursor.reset(min(max(offset, self.cursor.log.first_offset()), self.cursor.log.next))
         for consumer in self.clients.values():
@@ -853,26 +828,13 @@ cdef class Channel:
 
     cdef void _drop_all(self) noexcept:
         """Drops messages in flight or deferred, after the backlog has forgotten its places; frees memory in slices."""
-        cdef Trash trash = Trash.new(self.slicer)
         lost_clear(&self.lost)
         if self.backlog.disk is not None:
             self.backlog.disk.drop_out()
-        trash.take_heap(0, &self.timeouts)
-        trash.take_heap(1, &self.delayed)
-        inflight_free(&self.in_flight)
-        trash.start()
-        trash = Trash.new(self.slicer)
         self.sender = None
-        trash.take_heap(0, &self.dead)
-        trash.take_heap(1, &self.sent)
-        trash.start()
+        drop_deliveries(self, self.slicer)
         if self.owner is not None:
             self.owner.on_moved()
-        trash = Trash.new(self.slicer)
-        trash.take_heap(0, &self.front)
-        trash.take_heap(1, &self.again.heap)
-        again_forget(&self.again)
-        trash.start()
 
     # ------------------------------------------------------------------ failed writes
 
@@ -900,6 +862,23 @@ cdef bint stay(Channel channel, Delivery *delivery, Heap *heap) noexcept:
     return False
 
 
+cdef void drop_deliveries(Channel channel, Slicer slicer) noexcept:
+    """Frees all deliveries, in slices; without a slicer at once."""
+    cdef Heap *heaps[6]
+    cdef Trash trash
+    cdef int index
+    heaps[0], heaps[1], heaps[2] = &channel.timeouts, &channel.delayed, &channel.dead
+    heaps[3], heaps[4], heaps[5] = &channel.sent, &channel.front, &channel.again.heap
+    for index in range(0, 6, 2):
+        trash = Trash.new(slicer)
+        trash.take_heap(0, heaps[index])
+        trash.take_heap(1, heaps[index + 1])
+        if slicer is not None:
+            trash.start()
+    inflight_free(&channel.in_flight)
+    again_forget(&channel.again)
+
+
 cdef int64_t next_deadline(Channel channel) noexcept:
     cdef Delivery *delivery = heap_first(&channel.timeouts)
     cdef int64_t first = NEVER if delivery is NULL else delivery.deadline_ns
@@ -911,32 +890,6 @@ cdef int64_t next_deadline(Channel channel) noexcept:
     return min(first, channel.resume_ns, channel.look_ns)
 
 
-cdef int64_t least_of(Heap *heap, int64_t least) noexcept:
-    """The lowest offset of the log among these deliveries and least."""
-    cdef uint32_t index
-    for index in range(heap.count):
-        if heap.items[index].delivery.offset >= 0:
-            least = min(least, heap.items[index].delivery.offset)
-    return least
-
-
-cdef void drop_logged(Heap *heap) noexcept:
-    """Frees the deliveries of a heap with messages of the log. They must not be in flight."""
-    cdef Delivery *delivery
-    cdef uint32_t at = heap.count
-    # Backwards: the item that takes a removed one's place is either already checked or comes later.
-    while at:
-        at = min(at, heap.count)
-        if at == 0:
-            return
-        delivery = heap.items[at - 1].delivery
-        if delivery.offset < 0:
-            at -= 1
-            continue
-        heap_remove(heap, delivery)
-        delivery_free(delivery)
-
-
 cdef void count_other_time(Channel channel, int which, int64_t ns) noexcept:
     """Counts a time that differs from the previous message's."""
     if channel.times is NULL:
@@ -944,102 +897,3 @@ cdef void count_other_time(Channel channel, int which, int64_t ns) noexcept:
         if channel.times is NULL:
             return
     times_add(&channel.times.of[which], ns)
-
-
-# ====================================================================== end
-
-cdef int delete_channel(Channel channel) except -1:
-    """Closes the consumers and drops everything, files included."""
-    leave(channel)
-    channel._drop_all()
-    channel.timers.disarm(channel)
-    channel.backlog.delete()
-    if channel.cursor is not None:
-        channel.cursor.drop()
-    channel.owner = None
-    return 0
-
-
-cdef tuple close_channel(Channel channel):
-    """Closes the consumers and writes everything to disk."""
-    cdef Delivery *delivery
-    cdef dict delays
-    cdef int64_t in_flight = channel.timeouts.count, deferred = channel.delayed.count, waiting
-    leave(channel)
-    if not dead_recall(channel):
-        raise OSError(ENOMEM, "no memory to write the channel out")
-    if channel.cursor is not None:
-        drop_logged(&channel.dead)      # the journal has their attempts
-        drop_logged(&channel.front)
-        again_drop_logged(&channel.again)
-        in_flight -= record_out(channel)
-    deferred += channel.dead.count + channel.front.count        # before they are written
-    waiting = channel.again.heap.count
-    if channel.backlog.disk is None:
-        return (0, 0, 0, {})
-    delays = channel.backlog.delays
-    # Before those in memory: if no others are on disk, the next run finds them first.
-    write_all_back(channel, &channel.dead)
-    waiting += channel.backlog.spill()
-    channel.clock.refresh()
-    while channel.timeouts.count:
-        delivery = heap_first(&channel.timeouts)
-        write_back(channel, delivery)
-        take_out(channel, delivery)
-        delivery_free(delivery)
-    while channel.delayed.count:
-        delivery = heap_first(&channel.delayed)
-        delays[delivery.message.id[:16]] = channel.clock.wall + delivery.delivered_ns - channel.clock.monotonic
-        write_back(channel, delivery)
-        heap_remove(&channel.delayed, delivery)
-        delivery_free(delivery)
-    write_all_back(channel, &channel.again.heap)
-    again_forget(&channel.again)
-    write_all_back(channel, &channel.front)
-    channel.backlog.close()
-    return (waiting, in_flight, deferred, delays)
-
-
-cdef int64_t record_out(Channel channel) except -1:
-    """Writes the attempts of the log's messages in flight to the journal; returns how many there are."""
-    cdef Delivery *delivery
-    cdef int64_t index = 0, count = 0
-    while index < channel.timeouts.count:
-        delivery = channel.timeouts.items[index].delivery
-        if delivery.offset < 0:
-            index += 1
-            continue
-        if delivery.attempts > 1:
-            channel.cursor.came_back(delivery.offset, delivery.attempts)
-        take_out(channel, delivery)
-        delivery_free(delivery)
-        count += 1
-        index = 0 if index else index
-    channel.cursor.release_owner()
-    return count
-
-
-cdef int write_all_back(Channel channel, Heap *heap) except -1:
-    cdef Delivery *delivery
-    while heap.count:
-        delivery = heap_first(heap)
-        write_back(channel, delivery)
-        heap_remove(heap, delivery)
-        delivery_free(delivery)
-    return 0
-
-
-cdef int write_back(Channel channel, Delivery *delivery) except -1:
-    if channel.backlog.disk.append(delivery.message, delivery.attempts, delivery.place) < 0:
-        raise OSError(ENOMEM, "no memory to write the channel out")
-    return 0
-
-
-cdef int leave(Channel channel) except -1:
-    cdef Consumer consumer
-    channel.exiting = True
-    for consumer in list(channel.clients.values()):
-        ready_remove(&channel.ready, consumer)
-        consumer.dismiss()
-    channel.clients.clear()
-    return 0

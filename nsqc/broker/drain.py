@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from nsqc.broker.broker import Broker
-from nsqc.broker.channel import Consumer, busy_among
+from nsqc.broker.channel import Consumer
 from nsqc.log import Log
 
 EVERY_S = 0.02          # between two checks for messages in flight
@@ -135,8 +135,8 @@ class Drain:
 
     def _look(self) -> int:
         """Count of messages in flight to connected clients."""
-        self._busy[:], in_flight = busy_among(self._busy)
-        return in_flight
+        self._busy[:] = [consumer for consumer in self._busy if consumer.in_flight > 0 and not consumer.closed]
+        return sum(consumer.in_flight for consumer in self._busy)
 
     def _again(self, seconds: float) -> None:
         self._cancel()

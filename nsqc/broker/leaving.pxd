@@ -1,4 +1,4 @@
-# Messages that leave a channel unfinished: expired, overflowed, dead; and limits of publishes.
+# Messages that leave a channel unfinished: expired, overflowed, dead, or as it ends; and limits of publishes.
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -195,3 +195,14 @@ cdef int set_limits(Topic topic, object rule) except -1        # nsqc.options.ru
 cdef bint topic_expire(Topic topic) noexcept
 # A message was added to the topic's own backlog, which has limits.
 cdef void topic_waits(Topic topic) noexcept
+
+
+# ====================================================================== end
+# The end of a channel: its deletion, or the daemon's stop.
+
+# Closes the consumers and drops everything, files included.
+cdef int delete_channel(Channel channel) except -1
+# For a stop, with no file work in progress: closes the consumers and writes everything to disk. Returns (memory, in
+# flight, deferred, delays): how many messages of each kind were written, and each deferred one's id and due time, in
+# wall-clock nanoseconds. Raises OSError.
+cdef tuple close_channel(Channel channel)

@@ -1,17 +1,19 @@
-"""Messages that leave a channel unfinished: expired, overflowed, dead; and limits of publishes. See the .pxd."""
+"""Messages that leave a channel unfinished, because they expire or as it ends; limits of publishes. See the .pxd."""
 
 cimport cython
 import msgspec
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
+from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from nsqc.broker.rules cimport (OVERFLOW_DIE, OVERFLOW_DROP, RETURNED, AgainSlot, ChannelRules, again_add, again_first,
-                                again_remove, again_reserve, overflow_of)
-from nsqc.broker.channel cimport CLAIMED, Channel, Consumer, take_out, unlikely
+from nsqc.broker.rules cimport (OVERFLOW_DIE, OVERFLOW_DROP, RETURNED, AgainSlot, ChannelRules, again_add,
+                                again_drop_logged, again_first, again_forget, again_remove, again_reserve,
+                                overflow_of)
+from nsqc.broker.channel cimport CLAIMED, Channel, Consumer, ready_remove, take_out, unlikely
 from nsqc.broker.storage cimport flow_refresh
 from nsqc.broker.topic cimport OpenBatch, Topic
 from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, PUT_NO_MEMORY, is_refused
@@ -19,9 +21,9 @@ from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.frame cimport MOST_ORIGIN
 from nsqc.store.log.segment cimport FRAMES_AT, Segment, segments_find
 from nsqc.store.memory cimport dated_ns
-from nsqc.store.message cimport (Delivery, Entry, delivery_free, delivery_new, delivery_reserve, delivery_take,
-                                 heap_first, heap_moved, heap_push, heap_remove, heap_reserve, inflight_remove,
-                                 message_unref)
+from nsqc.store.message cimport (Delivery, Entry, Heap, delivery_free, delivery_new, delivery_reserve, delivery_take,
+                                 heap_drop_logged, heap_first, heap_moved, heap_push, heap_remove, heap_reserve,
+                                 inflight_free, inflight_remove, message_unref)
 from nsqc.store.work cimport SIZE_SHIFT, STEPS, LoopWork
 
 
@@ -733,3 +735,91 @@ cdef bint drop_oldest(Topic topic) noexcept:
     message_unref(entry.message)
     topic.backlog.done(topic.backlog.place)
     return True
+
+
+# ====================================================================== end
+
+cdef int delete_channel(Channel channel) except -1:
+    dismiss_clients(channel)
+    channel._drop_all()
+    channel.timers.disarm(channel)
+    channel.backlog.delete()
+    if channel.cursor is not None:
+        channel.cursor.drop()
+    channel.owner = None
+    return 0
+
+
+cdef tuple close_channel(Channel channel):
+    cdef Delivery *delivery
+    cdef uint32_t index
+    cdef dict delays
+    cdef int64_t in_flight = channel.timeouts.count, deferred = channel.delayed.count, waiting
+    dismiss_clients(channel)
+    if not dead_recall(channel):
+        raise OSError(ENOMEM, "no memory to write the channel out")
+    if channel.cursor is not None:
+        heap_drop_logged(&channel.dead)      # the journal has their attempts
+        heap_drop_logged(&channel.front)
+        again_drop_logged(&channel.again)
+        in_flight -= record_out(channel)
+    deferred += channel.dead.count + channel.front.count        # before they are written
+    waiting = channel.again.heap.count
+    if channel.backlog.disk is None:
+        return (0, 0, 0, {})
+    delays = channel.backlog.delays
+    # Before those in memory: if no others are on disk, the next run finds them first.
+    write_back(channel, &channel.dead)
+    waiting += channel.backlog.spill()
+    channel.clock.refresh()
+    inflight_free(&channel.in_flight)
+    write_back(channel, &channel.timeouts)
+    for index in range(channel.delayed.count):
+        delivery = channel.delayed.items[index].delivery
+        delays[delivery.message.id[:16]] = channel.clock.wall + delivery.delivered_ns - channel.clock.monotonic
+    write_back(channel, &channel.delayed)
+    write_back(channel, &channel.again.heap)
+    again_forget(&channel.again)
+    write_back(channel, &channel.front)
+    channel.backlog.close()
+    return (waiting, in_flight, deferred, delays)
+
+
+cdef int64_t record_out(Channel channel) except -1:
+    """Writes the attempts of the log's messages in flight to the journal; returns how many there are."""
+    cdef Delivery *delivery
+    cdef int64_t index = 0, count = 0
+    while index < channel.timeouts.count:
+        delivery = channel.timeouts.items[index].delivery
+        if delivery.offset < 0:
+            index += 1
+            continue
+        if delivery.attempts > 1:
+            channel.cursor.came_back(delivery.offset, delivery.attempts)
+        take_out(channel, delivery)
+        delivery_free(delivery)
+        count += 1
+        index = 0 if index else index
+    channel.cursor.release_owner()
+    return count
+
+
+cdef int write_back(Channel channel, Heap *heap) except -1:
+    cdef Delivery *delivery
+    while heap.count:
+        delivery = heap_first(heap)
+        if channel.backlog.disk.append(delivery.message, delivery.attempts, delivery.place) < 0:
+            raise OSError(ENOMEM, "no memory to write the channel out")
+        heap_remove(heap, delivery)
+        delivery_free(delivery)
+    return 0
+
+
+cdef int dismiss_clients(Channel channel) except -1:
+    cdef Consumer consumer
+    channel.exiting = True
+    for consumer in list(channel.clients.values()):
+        ready_remove(&channel.ready, consumer)
+        consumer.dismiss()
+    channel.clients.clear()
+    return 0

@@ -10,9 +10,9 @@ from libc.string cimport memset
 
 from nsqc.broker import refusals
 from nsqc.broker.broker cimport Broker
-from nsqc.broker.channel cimport Channel, delete_channel, unlikely
+from nsqc.broker.channel cimport Channel, unlikely
 from nsqc.broker.figures cimport DedupeFigures, TopicCounts, TopicFigures, TopicLevels, figure_names, figures_tuple
-from nsqc.broker.leaving cimport admission, admits_batch, has_room, overflows, set_bounded
+from nsqc.broker.leaving cimport admission, admits_batch, delete_channel, has_room, overflows, set_bounded
 from nsqc.broker.storage cimport (drop_log, flow_begin, flow_commit_began, flow_commit_ended, flow_copies_done,
                                   flow_drop_leftover, flow_let_publish, flow_readable, flow_refresh, flow_slice,
                                   flow_unreadable, follow_rule, log_grew, needed_from, ranks_between, retain_log,

@@ -183,12 +183,3 @@ class NodeReader:
 
     def range_of(self, log_id: int, log: LogMap, first: int, end: int, chosen: list[Frames]) -> Range:
         return Range(self.name, log_id, log.topic, max(first, chosen[0].first), min(end, chosen[-1].end), chosen)
-
-
-def read_range(node: Bucket, wanted: Range) -> Iterator[tuple[int, int, str, bytes, str | None]]:
-    """(offset, publish time in ns since 1970, id, body, origin) of each message. Needs the range and the bucket alone.
-    Raises Missing if an object was deleted meanwhile: refresh again, and plan again."""
-    for part in wanted.extents:
-        for row in LogBlock(read_frames(node, part), part.length, part.salt, part.position, part.first, part.end):
-            if wanted.first <= row[0] < wanted.end:
-                yield row

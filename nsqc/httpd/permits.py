@@ -79,15 +79,13 @@ class Permits:
 
     # ------------------------------------------------------------------ handlers
 
-    # Any: a site of any program
-    def _call(self, route: Route, caller: Caller, site: Any, request: Request) -> object:
+    def _call(self, route: Route, caller: Caller, site: object, request: Request) -> object:
         subject = self._known(request.authorization, caller)
         if subject is not None:
             return self._permitted(subject, route, caller, site, request)
         return self._check_and_call(route, caller, site, request)
 
-    # Any: as above
-    async def _check_and_call(self, route: Route, caller: Caller, site: Any, request: Request) -> object:
+    async def _check_and_call(self, route: Route, caller: Caller, site: object, request: Request) -> object:
         try:
             token, name = token_of(request.authorization)
             subject = await self._access.check(token or b"", caller.who)
@@ -102,8 +100,7 @@ class Permits:
         data = self._permitted(subject, route, caller, site, request)
         return await data if hasattr(data, "__await__") else data
 
-    # Any: as above
-    def _permitted(self, subject: Subject, route: Route, caller: Caller, site: Any, request: Request) -> object:
+    def _permitted(self, subject: Subject, route: Route, caller: Caller, site: object, request: Request) -> object:
         request.user = subject.name
         if (refusal := self._refusal(subject, route.need, request)) is not None:
             return _refuse(route, site, request, refusal)
@@ -122,8 +119,7 @@ class Permits:
                 return self._call_later(wait, subject, route, site, request)
         return route.handler(site, request)
 
-    # Any: as above
-    async def _call_later(self, wait: float, subject: Subject, route: Route, site: Any, request: Request) -> object:
+    async def _call_later(self, wait: float, subject: Subject, route: Route, site: object, request: Request) -> object:
         await asyncio.sleep(wait)
         if (refusal := self._refusal(self._access.renewed(subject), route.need, request)) is not None:
             return _refuse(route, site, request, refusal)
@@ -246,8 +242,7 @@ class Recorder:
         return route._replace(handler=partial(_call, self._audit, need, route.handler))
 
 
-# Any: a site of any program
-def _call(audit: Audit, need: Need, handler: Handler, site: Any, request: Request) -> object:
+def _call(audit: Audit, need: Need, handler: Handler, site: object, request: Request) -> object:
     if need.changes and audit.is_full:
         raise ApiError(503, "AUDIT_UNAVAILABLE - the audit log cannot be written, so nothing may be changed")
     try:

@@ -447,8 +447,7 @@ class Route(NamedTuple):
         """Converts a result of the handler to an answer."""
         return data if isinstance(data, Reply) else self.reply(data)
 
-    # Any: a site of any program
-    async def call(self, site: Any, request: Request) -> Reply:
+    async def call(self, site: object, request: Request) -> Reply:
         """Calls the handler, and waits for its answer. Raises its errors."""
         data = self.handler(site, request)
         return self.reply_for(await cast("Awaitable[object]", data) if hasattr(data, "__await__") else data)

@@ -32,8 +32,7 @@ def at_first(module: str, name: str) -> Handler:
     """The handler of this name in a module of this package, or in a module with a full name."""
     module = module if "." in module else f"nsqc.httpd.{module}"
 
-    # Any: a site of any program
-    def handler(site: Any, request: Request) -> object:
+    def handler(site: object, request: Request) -> object:
         there = _loaded.get(module)
         if there is None:
             return _import_and_call(module, name, site, request)
@@ -43,8 +42,7 @@ def at_first(module: str, name: str) -> Handler:
     return handler
 
 
-# Any: as above
-async def _import_and_call(module: str, name: str, site: Any, request: Request) -> object:
+async def _import_and_call(module: str, name: str, site: object, request: Request) -> object:
     there = _loaded[module] = await imported(module)
     call: Handler = getattr(there, name)
     data = call(site, request)
@@ -121,8 +119,7 @@ def _plain_error(status: int, text: str) -> Reply:
     return v1_error(status, text) if text == "INTERNAL_ERROR" else plain(text, status)
 
 
-# Any: as above
-def livez(site: Any, request: Request) -> str:
+def livez(site: object, request: Request) -> str:
     """/livez, for supervisors. OK: the loop runs. A full disk or a drain is no reason to kill the process."""
     return "OK"
 
@@ -213,13 +210,11 @@ def _redirect(request: Request, path: bytes) -> Reply:
     return redirect(301 if get else 307, location, with_body=get)
 
 
-# Any: a site of any program
-def _method_not_allowed(app: Any, request: Request) -> NoReturn:
+def _method_not_allowed(app: object, request: Request) -> NoReturn:
     raise ApiError(405, "METHOD_NOT_ALLOWED")
 
 
-# Any: as above
-def _not_found(app: Any, request: Request) -> NoReturn:
+def _not_found(app: object, request: Request) -> NoReturn:
     raise ApiError(404, "NOT_FOUND")
 
 

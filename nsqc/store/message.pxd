@@ -181,6 +181,9 @@ cdef bint heap_reserve(Heap *heap) noexcept nogil       # reserves space for one
 cdef int heap_push(Heap *heap, Delivery *delivery) noexcept nogil           # 0; -1: no memory
 cdef void heap_remove(Heap *heap, Delivery *delivery) noexcept nogil
 cdef void heap_moved(Heap *heap, Delivery *delivery) noexcept nogil         # after its deadline changed
+cdef int64_t heap_least(const Heap *heap, int64_t least) noexcept nogil     # the lowest offset in the log, or least
+# Frees the deliveries with messages of the log. They must not be in flight.
+cdef void heap_drop_logged(Heap *heap) noexcept
 cdef void heap_free(Heap *heap) noexcept nogil
 
 

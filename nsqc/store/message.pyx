@@ -573,6 +573,30 @@ cdef void heap_moved(Heap *heap, Delivery *delivery) noexcept nogil:
     settle(heap, delivery.slot, item)
 
 
+cdef int64_t heap_least(const Heap *heap, int64_t least) noexcept nogil:
+    cdef uint32_t index
+    for index in range(heap.count):
+        if heap.items[index].delivery.offset >= 0:
+            least = min(least, heap.items[index].delivery.offset)
+    return least
+
+
+cdef void heap_drop_logged(Heap *heap) noexcept:
+    cdef Delivery *delivery
+    cdef uint32_t at = heap.count
+    # Backwards: the item that takes a removed one's place is either already checked or comes later.
+    while at:
+        at = min(at, heap.count)
+        if at == 0:
+            return
+        delivery = heap.items[at - 1].delivery
+        if delivery.offset < 0:
+            at -= 1
+            continue
+        heap_remove(heap, delivery)
+        delivery_free(delivery)
+
+
 cdef void heap_free(Heap *heap) noexcept nogil:
     free(heap.items)
     heap.items = NULL

@@ -391,7 +391,7 @@ cdef int line(Session session, Parser parser) except -1:
     if kind == CMD_FIN:
         return do_fin(session, &parser.command)
     if kind == CMD_PUB:
-        return begin_pub(session, parser)
+        return begin_pub(session, parser, b"PUB", 2)
     if kind == CMD_MPUB:
         return begin_mpub(session, parser, b"MPUB")
     if kind == CMD_RDY:
@@ -403,7 +403,7 @@ cdef int line(Session session, Parser parser) except -1:
     if kind == CMD_DEAD and session.dead_letters:
         return do_dead(session, &parser.command)
     if kind == CMD_DPUB:
-        return begin_dpub(session, parser)
+        return begin_pub(session, parser, b"DPUB", 3)
     if kind == CMD_DMPUB and session.deferred_batches:
         return begin_dmpub(session, parser)
     if kind == CMD_NOP:
@@ -422,11 +422,11 @@ cdef int line(Session session, Parser parser) except -1:
 cdef int body(Session session, Parser parser) except -1:
     cdef int kind = parser.command.kind
     if kind == CMD_PUB:
-        return do_pub(session, &parser.command)
+        return do_pub(session, &parser.command, b"PUB", 0)
     if command_is_batch(kind):
         return do_mpub(session, &parser.command)
     if kind == CMD_DPUB:
-        return do_dpub(session, &parser.command)
+        return do_pub(session, &parser.command, b"DPUB", delay_of(&parser.command))
     if kind == CMD_IDENTIFY:
         return do_identify(session, &parser.command)
     return do_auth(session, &parser.command)
@@ -436,70 +436,59 @@ cdef bint is_topic(Command *command) noexcept:
     return name_is_valid(command.args[1], command.arg_bytes[1])
 
 
-cdef bint consumes(Session session) noexcept:
-    return session.state == STATE_SUBSCRIBED or session.state == STATE_CLOSING
-
-
 # ---------------------------------------------------------------------- consuming
 
-cdef int do_fin(Session session, Command *command) except -1:
-    cdef int result
-    if not consumes(session):
-        return wrong_state(session, b"FIN")
-    if command.argc < 2:
-        return too_few(session, b"FIN", b"params")
+cdef inline int message_refused(Session session, Command *command, int words) except -1:
+    """DONE, or FATAL: the client may not send a command about a message now, or this one lacks words, or names none."""
+    if session.state != STATE_SUBSCRIBED and session.state != STATE_CLOSING:
+        return wrong_state(session, name_of(command.kind))
+    if command.argc < words:
+        return too_few(session, name_of(command.kind), b"params")
     if command.arg_bytes[1] != MESSAGE_ID_BYTES:
         return session.fail(b"E_INVALID invalid message ID")
-    result = session.channel.finish(session, command.args[1])
+    return DONE
+
+
+cdef inline int ended(Session session, Command *command, int result) except -1:
+    """After a command that ends a delivery, with its ClaimResult."""
     if result != CLAIMED:
-        return not_claimed(session, b"FIN", command, result)
+        return not_claimed(session, command, result)
     session.pump_due = True
     return DONE
+
+
+cdef int do_fin(Session session, Command *command) except -1:
+    if message_refused(session, command, 2) != DONE:
+        return FATAL
+    return ended(session, command, session.channel.finish(session, command.args[1]))
 
 
 cdef int do_req(Session session, Command *command) except -1:
     cdef int64_t delay_ns = 0
-    cdef int result
-    if not consumes(session):
-        return wrong_state(session, b"REQ")
-    if command.argc < 3:
-        return too_few(session, b"REQ", b"params")
-    if command.arg_bytes[1] != MESSAGE_ID_BYTES:
-        return session.fail(b"E_INVALID invalid message ID")
+    if message_refused(session, command, 3) != DONE:
+        return FATAL
     if not parse_decimal(command.args[2], command.arg_bytes[2], &delay_ns):
         return session.fail(b"E_INVALID REQ could not parse timeout " + arg(command, 2))
     delay_ns = min(max(0, as_ns(delay_ns)), session.limits.max_req_timeout_ns)
-    result = session.channel.requeue(session, command.args[1], delay_ns)
-    if result != CLAIMED:
-        return not_claimed(session, b"REQ", command, result)
-    session.pump_due = True
-    return DONE
+    return ended(session, command, session.channel.requeue(session, command.args[1], delay_ns))
 
 
 cdef int do_touch(Session session, Command *command) except -1:
     cdef int64_t delivered_with = session.msg_timeout_ns
     cdef int result
-    if not consumes(session):
-        return wrong_state(session, b"TOUCH")
-    if command.argc < 2:
-        return too_few(session, b"TOUCH", b"params")
-    if command.arg_bytes[1] != MESSAGE_ID_BYTES:
-        return session.fail(b"E_INVALID invalid message ID")
+    if message_refused(session, command, 2) != DONE:
+        return FATAL
     session.msg_timeout_ns = session.touch_timeout_ns
     result = session.channel.touch(session, command.args[1])
     session.msg_timeout_ns = delivered_with
-    return DONE if result == CLAIMED else not_claimed(session, b"TOUCH", command, result)
+    return DONE if result == CLAIMED else not_claimed(session, command, result)
 
 
 cdef int do_dead(Session session, Command *command) except -1:
     cdef int verdict, result
     cdef bytes topic, origin
-    if not consumes(session):
-        return wrong_state(session, b"DEAD")
-    if command.argc < 4:
-        return too_few(session, b"DEAD", b"params")
-    if command.arg_bytes[1] != MESSAGE_ID_BYTES:
-        return session.fail(b"E_INVALID invalid message ID")
+    if message_refused(session, command, 4) != DONE:
+        return FATAL
     if not name_is_valid(command.args[2], command.arg_bytes[2]):
         return bad_topic(session, b"DEAD", command, 2)
     if not name_is_valid(command.args[3], command.arg_bytes[3]):
@@ -511,25 +500,22 @@ cdef int do_dead(Session session, Command *command) except -1:
             return WAITS
         if verdict != GUARD_ALLOWED:
             session.record("DEAD", topic.decode(), "E_DEAD_FAILED")
-            return not_done(session, b"DEAD", command, b"publishing to topic " + topic + b" is not permitted")
+            return not_done(session, command, b"publishing to topic " + topic + b" is not permitted")
     if topic == origin or session.broker.leads_to(topic, origin):
-        return not_done(session, b"DEAD", command, b"dead letters of topic " + topic + b" come back to " + origin)
+        return not_done(session, command, b"dead letters of topic " + topic + b" come back to " + origin)
     result = give_up(session.channel, session, command.args[1], topic, arg(command, 3))
     if result == NO_ROOM:
-        return not_done(session, b"DEAD", command, b"too many dead letters wait")
-    if result != CLAIMED:
-        return not_claimed(session, b"DEAD", command, result)
-    session.pump_due = True
-    return DONE
+        return not_done(session, command, b"too many dead letters wait")
+    return ended(session, command, result)
 
 
-cdef int not_claimed(Session session, bytes name, Command *command, int result) except -1:
-    return not_done(session, name, command, b"client does not own message" if result == NOT_OWNER
-                    else b"ID not in flight")
+cdef int not_claimed(Session session, Command *command, int result) except -1:
+    return not_done(session, command, b"client does not own message" if result == NOT_OWNER else b"ID not in flight")
 
 
-cdef int not_done(Session session, bytes name, Command *command, bytes reason) except -1:
+cdef int not_done(Session session, Command *command, bytes reason) except -1:
     """A command about a message has no effect; the connection stays open."""
+    cdef bytes name = name_of(command.kind)
     session.reply = b"E_%b_FAILED %b %b failed %b" % (name, name, arg(command, 1), reason)
     return ERROR
 
@@ -638,35 +624,40 @@ cdef int64_t message_limit(Session session) except -1:
     return session.limits.max_msg_size
 
 
-cdef int begin_pub(Session session, Parser parser) except -1:
-    if parser.command.argc < 2:
-        return too_few(session, b"PUB", b"parameters")
-    if not is_topic(&parser.command):
-        return bad_topic(session, b"PUB", &parser.command)
-    if has_id(session, &parser.command) and id_refused(session, &parser.command) != DONE:
+cdef int begin_pub(Session session, Parser parser, bytes name, int words) except -1:
+    """PUB, or DPUB with one more word, its delay."""
+    cdef Command *command = &parser.command
+    if command.argc < words:
+        return too_few(session, name, b"parameters")
+    if not is_topic(command):
+        return bad_topic(session, name, command)
+    if command.kind == CMD_DPUB and delay_refused(session, command, name) != DONE:
+        return FATAL
+    if has_id(session, command) and id_refused(session, command) != DONE:
         return FATAL
     parser.expect_body(message_limit(session))
     return WANTS_BODY
 
 
-cdef int do_pub(Session session, Command *command) except -1:
+cdef int do_pub(Session session, Command *command, bytes name, uint32_t defer_ms) except -1:
+    """PUB, or DPUB: the name."""
     cdef Topic topic
     cdef int permitted, result
     cdef bint known
     if session.broker.draining:
-        return draining(session, b"PUB")
+        return draining(session, name)
     known = session.is_topic(command.args[1], command.arg_bytes[1])
     if session.guard is not None and not session.guard.passes(known, session.broker.clock.monotonic):
-        permitted = permit_publish(session, b"PUB", command, known)
+        permitted = permit_publish(session, name, command, known)
         if permitted != DONE:
             return permitted
     topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
     if has_id(session, command) and topic.ids is not None:
-        return publish_once(session, topic, command, 0)
-    result = topic.publish_bytes(command.body, <uint32_t> command.size, 0)
+        return publish_once(session, topic, command, defer_ms)
+    result = topic.publish_bytes(command.body, <uint32_t> command.size, defer_ms)
     if unlikely(result >= PUT_FULL):
         return full(session, topic, command, result)
-    return published(session, result, 1, b"PUB")
+    return published(session, result, 1, name)
 
 
 cdef int publish_once(Session session, Topic topic, Command *command, uint32_t defer_ms) except -1:
@@ -678,7 +669,7 @@ cdef int publish_once(Session session, Topic topic, Command *command, uint32_t d
     if result >= PUT_FULL:
         return full(session, topic, command, result)
     if result != PUT_TAKEN:
-        return published(session, result, 1, b"PUB" if command.kind == CMD_PUB else b"DPUB")
+        return published(session, result, 1, name_of(command.kind))
     begin_batch_of_one(session, topic, command)
     return SLICE_OVER
 
@@ -726,13 +717,10 @@ cdef int begin_mpub(Session session, Parser parser, bytes name) except -1:
 
 
 cdef int begin_dmpub(Session session, Parser parser) except -1:
-    cdef int refused
     if parser.command.argc < 3:
         return too_few(session, b"DMPUB", b"parameters")
-    if is_topic(&parser.command):
-        refused = delay_refused(session, &parser.command, b"DMPUB")
-        if refused != DONE:
-            return refused
+    if is_topic(&parser.command) and delay_refused(session, &parser.command, b"DMPUB") != DONE:
+        return FATAL
     return begin_mpub(session, parser, b"DMPUB")
 
 
@@ -797,22 +785,6 @@ cdef int publish_batch(Session session, Command *command) except -1:
                      name_of(command.kind))
 
 
-cdef int begin_dpub(Session session, Parser parser) except -1:
-    cdef Command *command = &parser.command
-    cdef int refused
-    if command.argc < 3:
-        return too_few(session, b"DPUB", b"parameters")
-    if not is_topic(command):
-        return bad_topic(session, b"DPUB", command)
-    refused = delay_refused(session, command, b"DPUB")
-    if refused != DONE:
-        return refused
-    if has_id(session, command) and id_refused(session, command) != DONE:
-        return FATAL
-    parser.expect_body(message_limit(session))
-    return WANTS_BODY
-
-
 cdef int delay_refused(Session session, Command *command, bytes name) except -1:
     """DONE, or FATAL: the word after the topic is not a valid delay."""
     cdef int64_t delay_ms = 0
@@ -830,24 +802,6 @@ cdef uint32_t delay_of(Command *command) noexcept:
     cdef int64_t delay_ms = 0
     parse_decimal(command.args[2], command.arg_bytes[2], &delay_ms)
     return <uint32_t> (as_ns(delay_ms) // NS_PER_MS)
-
-
-cdef int do_dpub(Session session, Command *command) except -1:
-    cdef Topic topic
-    cdef int permitted, result
-    cdef bint known
-    if session.broker.draining:
-        return draining(session, b"DPUB")
-    known = session.is_topic(command.args[1], command.arg_bytes[1])
-    if session.guard is not None and not session.guard.passes(known, session.broker.clock.monotonic):
-        permitted = permit_publish(session, b"DPUB", command, known)
-        if permitted != DONE:
-            return permitted
-    topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
-    if has_id(session, command) and topic.ids is not None:
-        return publish_once(session, topic, command, delay_of(command))
-    result = topic.publish_bytes(command.body, <uint32_t> command.size, delay_of(command))
-    return full(session, topic, command, result) if result >= PUT_FULL else published(session, result, 1, b"DPUB")
 
 
 cdef int full(Session session, Topic topic, Command *command, int result) except -1:

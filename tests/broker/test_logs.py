@@ -13,7 +13,6 @@ import pytest
 from nsqc.broker import storage
 from nsqc.broker.topic import PENDING
 from nsqc.store.disk import fileio
-from nsqc.store.log import segment
 from nsqc.store.log.journal import fold
 from nsqc.store.log.manager import read_progress
 from nsqc.store.log.reading import LogBlock
@@ -148,9 +147,9 @@ def test_many_whose_waiting_ends_are_told_in_turn(tmp_path, end):
 @pytest.fixture
 def four_open():
     """Each log keeps four files open."""
-    segment.limit_to(4)
+    fileio.limit_to(4)
     yield
-    segment.limit_to(1024)
+    fileio.limit_to(1024)
 
 
 def test_all_logs_together_keep_few_files_open(tmp_path, four_open):
@@ -235,7 +234,7 @@ def test_nothing_stays_open_of_a_log_that_nobody_reads(tmp_path, end):
 
 def test_logs_are_read_when_no_more_files_may_stay_open(tmp_path, four_open):
     async def scenario(broker):
-        segment.limit_to(0)
+        fileio.limit_to(0)
         _, channel = await with_segments(broker)
         taker = await take(channel, COUNT)
         assert taker.bodies == [b"%030000d" % number for number in range(COUNT)]

@@ -6,11 +6,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from nsqc.bucket.checkpoint import LogMap, Map
 from nsqc.bucket.commit import Frames, LogNews, Records
-from nsqc.bucket.reading import read_frames
+from nsqc.bucket.reading import Range, read_frames
 from nsqc.bucket.ship import News
 from nsqc.bucket.store import Bucket, Entry, Exists, Missing, Store, Unclear
 from nsqc.bucket.takeover import Journal, Owned, take_over
@@ -31,6 +29,14 @@ def frames_of(bodies: list[bytes], salt: int, position: int, first: int) -> byte
         more, _ = collector.sealed(salt, position + len(data), first + number, 0)
         data += more
     return data
+
+
+def read_range(node: Bucket, wanted: Range) -> Iterator[tuple[int, int, str, bytes, str | None]]:
+    """(offset, publish time in ns since 1970, id, body, origin) of each message of a range."""
+    for part in wanted.extents:
+        for row in LogBlock(read_frames(node, part), part.length, part.salt, part.position, part.first, part.end):
+            if wanted.first <= row[0] < wanted.end:
+                yield row
 
 
 class Log:
@@ -249,8 +255,3 @@ class Machine:
     def take_over(self, node: str = "nsqd-1", **options: object) -> Owned:
         options = {"has_files": False, "force": True, **options}
         return take_over(self.root, node, Journal.read(str(self.folder)), self.name, **options)
-
-
-def without_places(frames: list[Frames]) -> list[Frames]:
-    """Frames as a log knows them."""
-    return [replace(part, object="", at=0) for part in frames]

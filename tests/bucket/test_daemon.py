@@ -17,12 +17,13 @@ from functools import partial
 
 import pytest
 
-from nsqc.bucket.reading import NodeReader, read_range
+from nsqc.bucket.reading import NodeReader
 from nsqc.bucket.store import open_bucket
 from nsqc.commands.app import run
 from nsqc.metrics.declared import OF_BUCKET
 from nsqc.options.rules import ChannelRules
 from tests.bucket.s3 import Server
+from tests.bucket.support import read_range
 from tests.support.daemon import Client, Daemon, batch, logged, wait_until
 from tests.support.patience import WAIT_SECONDS
 

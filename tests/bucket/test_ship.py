@@ -8,11 +8,11 @@ import time
 import pytest
 
 from nsqc.bucket.commit import DamagedError, commit_name
-from nsqc.bucket.reading import NodeReader, read_chain, read_range
+from nsqc.bucket.reading import NodeReader, read_chain
 from nsqc.bucket.ship import Shipper
 from nsqc.bucket.store import Bucket, Exists, Gone, Missing, Unclear
 from nsqc.bucket.takeover import Claim, Journal, RefusedError
-from tests.bucket.support import Collected, FaultyStore, Log, Machine, MemoryLogs, MemoryStore
+from tests.bucket.support import Collected, FaultyStore, Log, Machine, MemoryLogs, MemoryStore, read_range
 
 FAST = {"linger": 0.01, "idle": 0.2}
 

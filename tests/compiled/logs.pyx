@@ -9,13 +9,12 @@ from libc.string cimport memset
 from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_HEAD, RECORD_SIZE, Frame, Frames, Walk, frame_check, frames_add,
                                    frames_add_batch, frames_add_id, frames_close, frames_free, frames_seal,
                                    record_length, walk_data, walk_free, walk_next, walk_open)
-from nsqc.store.log.journal cimport (Compaction, JournalState, compact_clean, compact_place, compact_write,
-                                     compaction_free, files_add, files_free_number, files_load, journal_number,
-                                     state_free)
-from nsqc.store.log.positions cimport (Deferred, DeferredHeap, OffsetSet, Range, RangeWalk, deferred_first,
-                                       deferred_free, deferred_pop, deferred_push, deferred_take, offsets_add,
-                                       offsets_free, offsets_from, offsets_have, offsets_next, offsets_put,
-                                       offsets_remove)
+from nsqc.store.log.journal cimport (Compaction, compact_clean, compact_place, compact_write, compaction_free,
+                                     files_add, files_free_number, files_load, journal_number)
+from nsqc.store.log.positions cimport (Deferred, DeferredHeap, JournalState, OffsetSet, Range, RangeWalk,
+                                       deferred_first, deferred_free, deferred_pop, deferred_push, deferred_take,
+                                       offsets_add, offsets_free, offsets_from, offsets_have, offsets_next,
+                                       offsets_put, offsets_remove, state_free)
 from nsqc.store.message cimport GuidFactory
 from nsqc.store.publishids cimport PublishId, PublishIds
 from nsqc.wire.hton cimport load_i32, load_i64

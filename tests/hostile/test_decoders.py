@@ -19,8 +19,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_hostile_files(target):
-    if target == "spark":
-        pytest.importorskip("pyarrow")
     done = subprocess.run([sys.executable, "-m", "tests.hostile.run", target, str(FIRST), str(TARGETS[target] * TIMES)],
                           cwd=ROOT, capture_output=True, text=True)
     last = done.stdout.split()[-1:] or ["none"]

@@ -79,7 +79,8 @@ def test_ids_of_the_application(node):
 
 
 def test_the_sink_of_spark(node, lossy):
-    pa = pytest.importorskip("pyarrow")
+    import pyarrow as pa
+
     from nsqc.spark import options, sink
 
     def publish(task: str, values: list[bytes], delays: list[int] | None = None) -> None:

@@ -7,7 +7,6 @@ command (conformance, tests/commands, tests/packaging, all with an environment o
 
 from __future__ import annotations
 
-import array
 import atexit
 import gc
 import io
@@ -34,7 +33,6 @@ PACKAGES = {"servers": ("admin", "broker", "httpd", "log", "lookupd", "loop", "m
             "tools": ("client", "tools")}
 REQUEST_BYTES = 1 << 20
 STATUS_BYTES = 4
-DESCRIPTOR_BYTES = array.array("i").itemsize
 
 
 class Forked:

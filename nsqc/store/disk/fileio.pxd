@@ -1,4 +1,4 @@
-# Files of the store: system calls, names, and the threads that run file jobs.
+# Files of the store: system calls, new files, names, and the threads that run file jobs.
 
 from libc.stdint cimport int64_t
 
@@ -29,6 +29,24 @@ cdef int io_sync_path(const char *c_path, int flags) noexcept nogil     # 0 or e
 cdef int io_sync_again(const char *c_path, int64_t position) noexcept nogil
 cdef int io_rename(const char *c_from, const char *c_to) noexcept nogil     # 0 or errno
 cdef int io_unlink(const char *c_path) noexcept nogil               # 0 or errno
+
+
+# ====================================================================== new files
+# Creates files atomically: written under a temporary name, then renamed. A folder with either name is kept as NAME.bad,
+# since it would block publishing; anything else is replaced.
+
+# Writes a whole file; its descriptor or -errno. syncs: its bytes are durable before it gets its name.
+cdef int newfile_make(const char *c_temporary, const char *c_path, const char *c_data, int64_t length,
+                      bint syncs) noexcept nogil
+
+
+# ====================================================================== open files
+# Descriptors of segments and journals that logs keep open between uses. Counted across threads; above the limit, each
+# is closed after use.
+
+cdef void count_open(int64_t count) noexcept nogil
+cdef bint too_many_open() noexcept nogil
+cdef void close_counted(int *fd) noexcept nogil     # if it is open; sets it to -1
 
 
 # ====================================================================== names

@@ -1,16 +1,17 @@
-"""Files of the store: system calls, names, and the threads that run file jobs. See the .pxd."""
+"""Files of the store: system calls, new files, names, and the threads that run file jobs. See the .pxd."""
 
 import itertools
 import os
 import re
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.errno cimport EAGAIN, EINTR, EINVAL, EIO, ENOMEM, ENOSYS, EOPNOTSUPP, errno
+from libc.errno cimport (EAGAIN, EEXIST, EINTR, EINVAL, EIO, EISDIR, ENOMEM, ENOSYS, ENOTDIR, ENOTEMPTY, EOPNOTSUPP,
+                         errno)
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport rename, snprintf
 from libc.stdlib cimport atoll, calloc, free, malloc
 from libc.string cimport strlen, strstr
-from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open
+from posix.fcntl cimport O_CLOEXEC, O_CREAT, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, open
 from posix.stat cimport fstat, struct_stat
 from posix.time cimport nanosleep, timespec
 from posix.unistd cimport close, fdatasync, fsync, ftruncate, pread, pwrite, read, unlink, write
@@ -269,6 +270,97 @@ def fail(call: str, error: int, skip: int = 0, times: int = 1):
     faults[<int> number].error = error
     faults[<int> number].skip = skip
     faults[<int> number].times = times
+
+
+# ====================================================================== new files
+cdef enum:
+    MOST_ASIDE = 100            # most folders kept per name
+
+
+cdef int newfile_open(const char *c_temporary) noexcept nogil:
+    # Exclusively: a link of that name may point elsewhere.
+    cdef int error, fd = io_open(c_temporary, O_RDWR | O_CREAT | O_EXCL)
+    if fd != -EEXIST:
+        return fd
+    error = set_aside(c_temporary) if unlink(c_temporary) < 0 and errno == EISDIR else 0
+    return -error if error else io_open(c_temporary, O_RDWR | O_CREAT | O_EXCL)
+
+
+cdef int newfile_place(const char *c_temporary, const char *c_path) noexcept nogil:
+    cdef int error = io_rename(c_temporary, c_path)
+    if error == EISDIR:
+        error = set_aside(c_path)
+        if error == 0:
+            error = io_rename(c_temporary, c_path)
+    return error
+
+
+cdef int set_aside(const char *c_path) noexcept nogil:
+    """0 or errno."""
+    cdef char c_bad[PATH_BYTES]
+    cdef int number
+    snprintf(c_bad, PATH_BYTES, "%s.bad", c_path)
+    for number in range(1, MOST_ASIDE):
+        if rename(c_path, c_bad) == 0:
+            return 0
+        if errno != EEXIST and errno != ENOTDIR and errno != ENOTEMPTY:
+            break
+        snprintf(c_bad, PATH_BYTES, "%s.bad.%d", c_path, number)
+    return errno
+
+
+cdef int newfile_make(const char *c_temporary, const char *c_path, const char *c_data, int64_t length,
+                      bint syncs) noexcept nogil:
+    cdef int64_t written
+    cdef int error, fd = newfile_open(c_temporary)
+    if fd < 0:
+        return fd
+    error = io_write(fd, c_data, length, 0, &written)
+    if error == 0 and syncs:
+        error = io_sync_data(fd)
+    if error == 0:
+        error = newfile_place(c_temporary, c_path)
+    if error:
+        close(fd)
+        unlink(c_temporary)
+        return -error
+    return fd
+
+
+# ====================================================================== open files
+
+cdef enum:
+    MOST_OPEN = 1024
+
+cdef extern from *:
+    """
+    #define NSQC_COUNT(counter, n) __atomic_add_fetch(&(counter), (n), __ATOMIC_RELAXED)
+    """
+    int64_t NSQC_COUNT(int64_t counter, int64_t n) nogil
+
+cdef int64_t open_files = 0
+cdef int64_t most_open = MOST_OPEN
+
+
+cdef void count_open(int64_t count) noexcept nogil:
+    NSQC_COUNT(open_files, count)
+
+
+cdef bint too_many_open() noexcept nogil:
+    return open_files > most_open
+
+
+cdef void close_counted(int *fd) noexcept nogil:
+    if fd[0] >= 0:
+        close(fd[0])
+        count_open(-1)
+    fd[0] = -1
+
+
+def limit_to(int64_t count):
+    """Limits the number of files that logs keep open; MOST_OPEN is the upper bound."""
+    global most_open
+    most_open = min(count, <int64_t> MOST_OPEN)
 
 
 # ====================================================================== names

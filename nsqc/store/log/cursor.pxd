@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
-from nsqc.store.log.journal cimport FoundFiles, JournalState, Journaled
-from nsqc.store.log.positions cimport DeferredHeap, OffsetSet, RequeuedFifo, Uses
+from nsqc.store.log.journal cimport FoundFiles, Journaled
+from nsqc.store.log.positions cimport DeferredHeap, JournalState, OffsetSet, RequeuedFifo, Uses
 from nsqc.store.log.reading cimport Reader, Spot
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.message cimport Entry

@@ -11,14 +11,15 @@ from libc.string cimport memset
 
 from nsqc.store.disk.fileio cimport Job
 from nsqc.store.log.frame cimport RECORD_SIZE, frame_message
-from nsqc.store.log.journal cimport (OP_ADVANCE, OP_DROP, OP_REQ, OP_RESET, OP_SKIP, TOPIC_NUMBER, ChannelState,
-                                     FoundFiles, state_channel, state_free)
+from nsqc.store.log.journal cimport FoundFiles
 from nsqc.store.log.names import REMOVED, SETTLED
-from nsqc.store.log.positions cimport (NO_ATTEMPTS, Deferred, Range, RangeWalk, Requeued, deferred_first,
+from nsqc.store.log.positions cimport (NO_ATTEMPTS, OP_ADVANCE, OP_DROP, OP_REQ, OP_RESET, OP_SKIP, TOPIC_NUMBER,
+                                       ChannelState, Deferred, Range, RangeWalk, Requeued, deferred_first,
                                        deferred_free, deferred_least, deferred_pop, deferred_push, deferred_take,
                                        drop_before, drop_unused, offsets_add, offsets_free, offsets_from,
                                        offsets_next, offsets_remove, requeued_advance, requeued_first, requeued_free,
-                                       requeued_least, requeued_pop, requeued_push, use_add, use_end)
+                                       requeued_least, requeued_pop, requeued_push, state_channel, state_free, use_add,
+                                       use_end)
 from nsqc.store.log.reading cimport (Reader, Spot, has_offset, known_damaged, reader_forget, reader_release, run_read,
                                      spot_find)
 from nsqc.store.log.segment cimport FRAMES_AT, Segment, segments_find, segments_rank

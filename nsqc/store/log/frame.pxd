@@ -261,4 +261,5 @@ cdef void frames_add_id(Frames *frames, const char *c_hash) noexcept
 cdef inline int frames_reserve_ids(Frames *frames, int64_t count) noexcept:     # room for more ids; -1: no memory
     return buffer_room(&frames.ids, count * HASH_BYTES)
 cdef void frames_close(Frames *frames, GuidFactory guids) noexcept      # call before writing them
+cdef int64_t frames_bodies(const Buffer *out) noexcept nogil        # bytes of the bodies in closed frames
 cdef void frames_free(Frames *frames) noexcept nogil

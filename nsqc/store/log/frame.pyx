@@ -662,6 +662,16 @@ cdef void frames_close(Frames *frames, GuidFactory guids) noexcept:
     memset(&frames.open, 0, sizeof(Frame))
 
 
+cdef int64_t frames_bodies(const Buffer *out) noexcept nogil:
+    cdef int64_t at = 0, found = 0
+    cdef Frame frame
+    while at < out.length:
+        frame_load(out.c_data + at, &frame)
+        found += frame_records(&frame) - frame.records * RECORD_SIZE
+        at += frame.length
+    return found
+
+
 cdef void frames_free(Frames *frames) noexcept nogil:
     buffer_free(&frames.out)
     buffer_free(&frames.delays)

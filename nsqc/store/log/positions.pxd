@@ -1,8 +1,13 @@
-# Positions in a log: sets of finished offsets, waiting records, and who uses which segment.
+# Positions in a log: sets of finished offsets, waiting records, who uses which segment, and the states of channels that
+# a journal's operations make.
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t
+from libc.string cimport memcpy, memset
 
+from nsqc.store.log.frame cimport MOST_OFFSET
 from nsqc.store.log.segment cimport Segments
+from nsqc.wire.const cimport MAX_NAME_BYTES
+from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_i64, store_u16
 
 
 # ====================================================================== offsets
@@ -136,3 +141,92 @@ cdef void use_end_before(Uses *uses, int64_t offset) noexcept                   
 cdef void drop_unused(Uses *uses) noexcept                                      # the oldest ones
 # Drops the uses of segments that end before an offset, because they are removed; True: one was needed.
 cdef bint drop_before(Uses *uses, int64_t offset) noexcept
+
+
+# ====================================================================== ops
+# Operations of channels, as stored in journals: see docs/ondisk.md. Header only.
+
+cdef enum:
+    OP_ADVANCE = 1          # offset: the cursor rises to it
+    OP_FIN = 2              # offset, end: finished
+    OP_REQ = 3              # offset, attempts, due: waits again
+    OP_RESET = 4            # offset: the cursor; nothing is unfinished
+    OP_NAME = 5             # the channel's
+    OP_DROP = 6             # the channel is deleted
+    OP_SKIP = 7             # offset, end: finished, though ahead of the cursor
+    OP_BYTES = 24
+    OP_END_AT = 16          # where the end of OP_FIN lies
+    NAME_ROOM = 72
+    TOPIC_NUMBER = 0
+    MOST_NUMBER = 0x7FFFFFFF    # of a channel: the next ones are counted up from it
+
+cdef struct Op:
+    int kind, name_bytes
+    uint32_t number, attempts
+    int64_t offset, value
+    const char *c_name
+
+
+cdef inline int64_t op_length(int kind) noexcept nogil:
+    return OP_BYTES + NAME_ROOM if kind == OP_NAME else OP_BYTES
+
+
+cdef inline void op_store(char *c_to, const Op *op) noexcept nogil:     # op_length() bytes
+    c_to[0] = <char> op.kind
+    c_to[1] = <char> op.name_bytes
+    store_u16(c_to + 2, <uint16_t> min(op.attempts, <uint32_t> 65535))
+    store_i32(c_to + 4, <int> op.number)
+    store_i64(c_to + 8, op.offset)
+    store_i64(c_to + OP_END_AT, op.value)
+    if op.kind == OP_NAME:
+        memset(c_to + OP_BYTES, 0, NAME_ROOM)
+        memcpy(c_to + OP_BYTES, op.c_name, <size_t> op.name_bytes)
+
+
+cdef inline bint op_load(const char *c_from, int64_t have, Op *op) noexcept nogil:
+    # False: this is not an operation, or its numbers are impossible: a file may come from anyone.
+    if have < OP_BYTES or have < op_length(c_from[0]):
+        return False
+    op.kind = c_from[0]
+    op.name_bytes = c_from[1]
+    op.attempts = load_u16(c_from + 2)
+    op.number = <uint32_t> load_i32(c_from + 4)
+    op.offset = load_i64(c_from + 8)
+    op.value = load_i64(c_from + OP_END_AT)
+    op.c_name = c_from + OP_BYTES
+    if op.number > MOST_NUMBER:
+        return False
+    if op.kind == OP_NAME:
+        return 0 < op.name_bytes <= MAX_NAME_BYTES
+    if op.kind == OP_FIN or op.kind == OP_SKIP:
+        return 0 <= op.offset < op.value < MOST_OFFSET
+    return OP_ADVANCE <= op.kind <= OP_DROP and 0 <= op.offset < MOST_OFFSET
+
+
+# ====================================================================== states of channels
+# The states of a log topic's channels, built from operations. All C; may run on any thread. A state has one owner.
+#
+# Lost operations cause redeliveries, never lost messages: only offsets read as finished are finished. The exception is
+# a lost OP_RESET to an earlier offset (a seek back), so writers write frames with OP_RESET or OP_NAME twice.
+
+cdef struct ChannelState:
+    uint32_t number             # TOPIC_NUMBER: its cursor is the first offset hidden from channels
+    int name_bytes              # 0: the name is lost to damage; or this is the topic
+    char[MAX_NAME_BYTES + 1] name
+    int64_t cursor              # next offset never delivered
+    OffsetSet out               # below the cursor: unfinished
+    OffsetSet skips             # at or ahead of the cursor: skipped at delivery
+
+cdef struct JournalState:
+    ChannelState **channels     # owned, by number
+    int64_t count, room
+    uint32_t *by_name           # owned: numbers of channels, hashed by name; 0: free. Some are outdated
+    int64_t name_count, name_room
+    int64_t at                  # number of the last applied frame
+    int64_t damaged             # places with lost frames, and invalid operations
+
+
+cdef void state_free(JournalState *state) noexcept nogil            # resets it to all zeros, as at the start
+# Applies the operations of a frame, up to the first invalid one. 0 or ENOMEM.
+cdef int state_apply(JournalState *state, const char *c_ops, int64_t length) noexcept nogil
+cdef ChannelState *state_channel(const JournalState *state, uint32_t number) noexcept nogil     # NULL: none

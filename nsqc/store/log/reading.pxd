@@ -69,8 +69,8 @@ cdef void file_lend(OpenFile *file, ReadFrames *job) noexcept       # to a read 
 # Takes the file back, or the one the read has opened; True: it stays open.
 cdef bint file_return(OpenFile *file, ReadFrames *job, bint closed) noexcept
 cdef void file_close(OpenFile *file) noexcept
-cdef void file_removed(OpenFile *file, int64_t first) noexcept      # segments before this offset were removed
-cdef void file_replaced(OpenFile *file, int64_t first) noexcept     # the frames of this segment are in another file
+# The files of segments that begin at `first` or later, but before `end`, were removed or replaced.
+cdef void file_gone(OpenFile *file, int64_t first, int64_t end) noexcept
 
 
 # ====================================================================== readers

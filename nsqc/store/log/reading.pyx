@@ -12,15 +12,14 @@ from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 from typing import NamedTuple
 
-from nsqc.store.disk.fileio cimport PATH_BYTES, io_open
+from nsqc.store.disk.fileio cimport PATH_BYTES, close_counted, count_open, io_open, too_many_open
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
-from nsqc.store.log import names
 from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SHORT, FRAME_SOUND,
-                                   HASH_BYTES, MOST_ORIGIN, RECORD_SIZE, Buffer, Frame, FrameCheck, Walk, array_room,
-                                   buffer_free, buffer_room, frame_check, frame_load, frame_origin, line_bytes,
-                                   put_line, record_length, walk_data, walk_free, walk_next, walk_open, walk_to)
-from nsqc.store.log.segment cimport (FRAMES_AT, Segment, close_counted, count_open, frames_path, index_position,
-                                     too_many_open)
+                                   HASH_BYTES, MOST_OFFSET, MOST_ORIGIN, RECORD_SIZE, Buffer, Frame, FrameCheck, Walk,
+                                   array_room, buffer_free, buffer_room, frame_check, frame_load, frame_origin,
+                                   is_offset, line_bytes, put_line, record_length, walk_data, walk_free, walk_next,
+                                   walk_open, walk_to)
+from nsqc.store.log.segment cimport FRAMES_AT, Segment, frames_path, index_position
 from nsqc.store.message cimport guid_after, guid_write, guid_write_range
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.hton cimport store_i32, store_i64, store_u16
@@ -42,12 +41,6 @@ cdef void read_free(ReadFrames *job) noexcept nogil:
     job.begin = job.next = -1
 
 
-cdef void read_close(ReadFrames *job) noexcept nogil:
-    if job.fd >= 0:
-        close(job.fd)
-    job.fd = -1
-
-
 cdef void run_read(Job *c_job) noexcept nogil:
     cdef ReadFrames *job = <ReadFrames *> c_job
     cdef char c_path[PATH_BYTES]
@@ -63,7 +56,8 @@ cdef void run_read(Job *c_job) noexcept nogil:
         count_open(job.keeps_open)
     job.error = -read_block(job)
     if not job.keeps_open:
-        read_close(job)
+        close(job.fd)
+        job.fd = -1
 
 
 cdef int read_block(ReadFrames *job) noexcept nogil:
@@ -181,13 +175,8 @@ cdef void file_close(OpenFile *file) noexcept:
     close_counted(&file.fd)
 
 
-cdef void file_removed(OpenFile *file, int64_t first) noexcept:
-    if file.first < first:
-        file_close(file)
-
-
-cdef void file_replaced(OpenFile *file, int64_t first) noexcept:
-    if file.first == first:
+cdef void file_gone(OpenFile *file, int64_t first, int64_t end) noexcept:
+    if first <= file.first < end:
         file_close(file)
 
 
@@ -297,8 +286,11 @@ cdef Segment struct_of(segment) except *:
     return its
 
 
-cdef int raise_error(int error) except -1:
-    raise OSError(error, os.strerror(error))
+cdef int check(int answer) except -1:
+    """Raises the OSError of a walk's answer below 0."""
+    if answer < 0:
+        raise OSError(-answer, os.strerror(-answer))
+    return 0
 
 
 cdef int go_to(Walk *walk, int fd, const Segment *its, int64_t offset, int64_t position) noexcept nogil:
@@ -393,8 +385,7 @@ def find_run(int fd, segment: Segment, int64_t offset, int64_t position, int64_t
     with nogil:
         answer = read_run(fd, &its, offset, position, its.end, max_messages, max_bytes,
                           MEASURED if as_lines else FRAMES, &span)
-    if answer < 0:
-        raise_error(-answer)
+    check(answer)
     return Run(span.first, span.next, span.start, span.end, span.last, span.damaged, span.lines)
 
 
@@ -413,8 +404,7 @@ def records(int fd, segment: Segment, int64_t offset, int64_t position, int64_t 
     with nogil:
         answer = read_run(fd, &its, offset, position, end, INT64_MAX, most_bytes, LINES if as_lines else RECORDS, &span)
     try:
-        if answer < 0:
-            raise_error(-answer)
+        check(answer)
         return span.first, span.next, span.following, span.text.c_data[:span.text.length] if span.text.length else b""
     finally:
         buffer_free(&span.text)
@@ -442,8 +432,7 @@ def origins(int fd, segment: Segment, int64_t offset, int64_t position, int64_t 
                 answer = walk_next(&walk)
     finally:
         walk_free(&walk)
-    if answer < 0:
-        raise_error(-answer)
+    check(answer)
     return found
 
 
@@ -475,8 +464,7 @@ def first_at(int fd, segment: Segment, int64_t time_ns) -> int:
                   its.end)
         answer = walk_to(&walk, 0, time_ns)
         walk_free(&walk)
-    if answer < 0:
-        raise_error(-answer)
+    check(answer)
     return walk.frame.first if answer else its.end
 
 
@@ -488,8 +476,7 @@ def time_of(int fd, segment: Segment, int64_t offset, int64_t position) -> int |
     with nogil:
         answer = go_to(&walk, fd, &its, offset, position)
         walk_free(&walk)
-    if answer < 0:
-        raise_error(-answer)
+    check(answer)
     return walk.frame.time_ns if answer else None
 
 
@@ -500,7 +487,6 @@ def time_of(int fd, segment: Segment, int64_t offset, int64_t position) -> int |
 # body is copied once; all other columns are computed from the heads of frames.
 
 MEDIA_TYPE = "application/vnd.nsqc.frames"
-VALUE, TIMESTAMP, ID, OFFSET, ORIGIN = 1, 2, 4, 8, 16
 FRAME_MORE = FRAME_HEAD + RECORD_SIZE + DELAY_BYTES + HASH_BYTES + RECORD_SIZE + MOST_ORIGIN + FRAME_ALIGN
 FRAME_MOST = FRAME_HEAD + FRAME_FULL + FRAME_FULL // RECORD_SIZE * (DELAY_BYTES + HASH_BYTES) + FRAME_ALIGN
 
@@ -522,7 +508,7 @@ cdef enum BlockError:
     NO_RECORD               # the frames lack some of the records
     NO_MEMORY
 
-cdef int64_t most_offset = names.MOST_OFFSET
+VALUE, TIMESTAMP, ID, OFFSET, ORIGIN = WANT_VALUE, WANT_TIMESTAMP, WANT_ID, WANT_OFFSET, WANT_ORIGIN
 
 
 cdef struct FramePart:          # the records of one frame in a block
@@ -572,7 +558,7 @@ cdef class LogBlock:
             raise ValueError("this block has its records")
         if data.shape[0] > <Py_ssize_t> UINT32_MAX:
             raise ValueError(f"{data.shape[0]} bytes")
-        if not 0 <= first <= end <= most_offset or position < 0:
+        if not 0 <= first <= end <= MOST_OFFSET or position < 0:
             raise ValueError(f"offsets {first} to {end} at position {position}")
         self.owner = data
         self.size = data.shape[0]
@@ -614,7 +600,7 @@ cdef class LogBlock:
                                  self.position + self.checked, &frame)
             if answer != FRAME_SOUND:
                 return NO_ERROR if answer == FRAME_SHORT else NO_FRAME
-            if not 0 <= frame.first <= most_offset or (self.checked and frame.first != self.following):
+            if not is_offset(frame.first) or (self.checked and frame.first != self.following):
                 return NO_RECORD
             error = self.add(&frame, self.checked)
             if error:

@@ -4,7 +4,8 @@ from libc.stdint cimport int64_t
 
 from nsqc.store.log.cursor cimport Earlier
 from nsqc.store.log.frame cimport Buffer
-from nsqc.store.log.journal cimport FoundFiles, JournalState
+from nsqc.store.log.journal cimport FoundFiles
+from nsqc.store.log.positions cimport JournalState
 from nsqc.store.log.segment cimport Index, Manifest, Segments
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.publishids cimport PublishIds

@@ -17,8 +17,9 @@ from nsqc.store.log.cursor cimport make_earlier
 from nsqc.store.log.frame cimport (HASH_BYTES, MORE, MOST_OFFSET, RECORD_SIZE, Buffer, Deferral, Frame, Walk,
                                    buffer_free, buffer_room, deferral_at, delay_add, frame_records, is_offset,
                                    walk_data, walk_free, walk_next, walk_open)
-from nsqc.store.log.journal cimport files_add, files_free, files_load, journal_number, state_free
+from nsqc.store.log.journal cimport files_add, files_free, files_load, journal_number
 from nsqc.store.log.names import SUMMARY, TEMPORARY, new_id
+from nsqc.store.log.positions cimport state_free
 from nsqc.store.log.segment cimport (COPY_AT, FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, ID_ENTRY, RESERVE,
                                      Index, Segment, Segments, Summary, head_load, head_read, ids_collect, index_free,
                                      index_note, index_read, lost_before, manifest_end, manifest_read, manifest_write,

@@ -6,15 +6,6 @@ from nsqc.store.disk.fileio cimport Job
 from nsqc.store.log.frame cimport Buffer, Frame
 
 
-# ====================================================================== open files
-# Descriptors of segments and journals that logs keep open between uses. Counted across threads; above the limit, each
-# is closed after use.
-
-cdef void count_open(int64_t count) noexcept nogil
-cdef bint too_many_open() noexcept nogil
-cdef void close_counted(int *fd) noexcept nogil     # if it is open; sets it to -1
-
-
 # ====================================================================== header
 # The header of a segment, and its file. The first block of the file has two copies in separate sectors: a segment
 # that loses its header loses its salt, and with it all its frames. docs/ondisk.md has the format.
@@ -125,7 +116,7 @@ cdef enum:
     INDEX_STEP = 65536          # bytes of frames per entry
 
 
-cdef struct IndexEntry:
+cdef struct IndexEntry:         # 8 bytes each, in the order of the file
     int64_t first               # offset of a frame's first record
     int64_t position            # of the frame
     int64_t time_ns             # the latest of this frame and all earlier ones
@@ -213,7 +204,7 @@ cdef struct SealJob:
     bint summarises         # its ids
     Summary summary         # the result: count 0: there is none
 
-# Cuts the zeros that were reserved for frames off the newest segment's file; 0 or errno.
+# Cuts off what follows the frames in the newest segment's file: zeros for more, or a failed append. 0 or errno.
 cdef int segment_trim(const char *c_folder, const Segment *segment) noexcept nogil
 cdef void run_seal(Job *c_job) noexcept nogil       # of a SealJob
 cdef void seal_free(SealJob *job) noexcept nogil

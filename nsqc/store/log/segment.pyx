@@ -3,18 +3,18 @@
 
 import os
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.errno cimport (EEXIST, EIO, EISDIR, ELOOP, ENODATA, ENOENT, ENOMEM, ENOTDIR, ENOTEMPTY, ENXIO, EOVERFLOW,
-                         ESPIPE, errno)
+from libc.errno cimport EEXIST, EIO, EISDIR, ELOOP, ENODATA, ENOENT, ENOMEM, ENXIO, EOVERFLOW, ESPIPE, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdio cimport rename, snprintf
+from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset, strrchr
-from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR
+from posix.fcntl cimport O_DIRECTORY, O_NONBLOCK, O_RDONLY, O_RDWR
 from posix.stat cimport mkdir
 from posix.unistd cimport close, unlink
 
-from nsqc.store.disk.fileio cimport (PATH_BYTES, Job, io_open, io_read, io_rename, io_size, io_sync_again, io_sync_data,
-                                     io_sync_path, io_truncate, io_write)
+from nsqc.store.disk.fileio cimport (PATH_BYTES, Job, close_counted, count_open, io_open, io_read, io_size,
+                                     io_sync_again, io_sync_data, io_sync_path, io_truncate, io_write, newfile_make,
+                                     too_many_open)
 from nsqc.store.log.frame cimport (FRAME_HEAD, FRAME_SHORT, FRAME_SOUND, HASH_BYTES, MORE, MOST_OFFSET, Buffer, Frame,
                                    FrameCheck, Walk, array_below, array_room, buffer_free, buffer_room, frame_check,
                                    frame_ids, frame_load, frames_seal, is_offset, walk_data, walk_free, walk_next,
@@ -23,101 +23,6 @@ from nsqc.store.log.names import Segment as SegmentTuple, new_id
 from nsqc.store.memory cimport STEP_NS, wall_ns
 from nsqc.wire.codecs cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
-
-
-# ====================================================================== new files
-# Creates files atomically: written under a temporary name, then renamed. A folder with either name is kept as NAME.bad,
-# since it would block publishing; anything else is replaced.
-
-cdef enum:
-    MOST_ASIDE = 100            # most folders kept per name
-
-
-cdef int newfile_open(const char *c_temporary) noexcept nogil:
-    # Exclusively: a link of that name may point elsewhere.
-    cdef int error, fd = io_open(c_temporary, O_RDWR | O_CREAT | O_EXCL)
-    if fd != -EEXIST:
-        return fd
-    error = set_aside(c_temporary) if unlink(c_temporary) < 0 and errno == EISDIR else 0
-    return -error if error else io_open(c_temporary, O_RDWR | O_CREAT | O_EXCL)
-
-
-cdef int newfile_place(const char *c_temporary, const char *c_path) noexcept nogil:
-    cdef int error = io_rename(c_temporary, c_path)
-    if error == EISDIR:
-        error = set_aside(c_path)
-        if error == 0:
-            error = io_rename(c_temporary, c_path)
-    return error
-
-
-cdef int set_aside(const char *c_path) noexcept nogil:
-    """0 or errno."""
-    cdef char c_bad[PATH_BYTES]
-    cdef int number
-    snprintf(c_bad, PATH_BYTES, "%s.bad", c_path)
-    for number in range(1, MOST_ASIDE):
-        if rename(c_path, c_bad) == 0:
-            return 0
-        if errno != EEXIST and errno != ENOTDIR and errno != ENOTEMPTY:
-            break
-        snprintf(c_bad, PATH_BYTES, "%s.bad.%d", c_path, number)
-    return errno
-
-
-cdef int newfile_make(const char *c_temporary, const char *c_path, const char *c_data, int64_t length,
-                      bint syncs) noexcept nogil:
-    """Writes a whole file; its descriptor or -errno. syncs: its bytes are durable before it gets its name."""
-    cdef int64_t written
-    cdef int error, fd = newfile_open(c_temporary)
-    if fd < 0:
-        return fd
-    error = io_write(fd, c_data, length, 0, &written)
-    if error == 0 and syncs:
-        error = io_sync_data(fd)
-    if error == 0:
-        error = newfile_place(c_temporary, c_path)
-    if error:
-        close(fd)
-        unlink(c_temporary)
-        return -error
-    return fd
-
-
-# ====================================================================== open files
-
-cdef enum:
-    MOST_OPEN = 1024
-
-cdef extern from *:
-    """
-    #define NSQC_COUNT(counter, n) __atomic_add_fetch(&(counter), (n), __ATOMIC_RELAXED)
-    """
-    int64_t NSQC_COUNT(int64_t counter, int64_t n) nogil
-
-cdef int64_t open_files = 0
-cdef int64_t most_open = MOST_OPEN
-
-
-cdef void count_open(int64_t count) noexcept nogil:
-    NSQC_COUNT(open_files, count)
-
-
-cdef bint too_many_open() noexcept nogil:
-    return open_files > most_open
-
-
-cdef void close_counted(int *fd) noexcept nogil:
-    if fd[0] >= 0:
-        close(fd[0])
-        count_open(-1)
-    fd[0] = -1
-
-
-def limit_to(int64_t count):
-    """Limits the number of files that logs keep open; MOST_OPEN is the upper bound."""
-    global most_open
-    most_open = min(count, <int64_t> MOST_OPEN)
 
 
 # ====================================================================== header
@@ -133,31 +38,39 @@ cdef enum:
     CRC_AT = HEAD_ROOM - 4
 
 
+cdef void put_numbers(char *c_to, const void *numbers, int64_t bytes) noexcept nogil:
+    cdef const int64_t *c_numbers = <const int64_t *> numbers
+    cdef int64_t index
+    for index in range(bytes // 8):
+        store_i64(c_to + 8 * index, c_numbers[index])
+
+
+cdef void get_numbers(const char *c_from, void *numbers, int64_t bytes) noexcept nogil:
+    cdef int64_t *c_numbers = <int64_t *> numbers
+    cdef int64_t index
+    for index in range(bytes // 8):
+        c_numbers[index] = load_i64(c_from + 8 * index)
+
+
 cdef void numbers_store(char *c_to, const char *c_magic, const void *numbers, int bytes,
                         int flags=0) noexcept nogil:
-    cdef const int64_t *c_numbers = <const int64_t *> numbers
-    cdef int index
     memset(c_to, 0, HEAD_ROOM)
     memcpy(c_to, c_magic, MAGIC_BYTES)
     store_i32(c_to + MAGIC_BYTES, SEGMENT_VERSION)
     store_i32(c_to + FLAGS_AT, flags)
-    for index in range(bytes // 8):
-        store_i64(c_to + NUMBERS_AT + 8 * index, c_numbers[index])
+    put_numbers(c_to + NUMBERS_AT, numbers, bytes)
     store_i32(c_to + CRC_AT, <int> crc32c(<const unsigned char *> c_to, CRC_AT))
 
 
 cdef HeadCheck numbers_load(const char *c_from, const char *c_magic, void *numbers, int bytes,
                             int known=0) noexcept nogil:
     """known: the flags that it may have."""
-    cdef int64_t *c_numbers = <int64_t *> numbers
-    cdef int index
     if (memcmp(c_from, c_magic, MAGIC_BYTES)
             or <uint32_t> load_i32(c_from + CRC_AT) != crc32c(<const unsigned char *> c_from, CRC_AT)):
         return HEAD_DAMAGED
     if load_i32(c_from + MAGIC_BYTES) != SEGMENT_VERSION or load_i32(c_from + FLAGS_AT) & ~known:
         return HEAD_UNKNOWN
-    for index in range(bytes // 8):
-        c_numbers[index] = load_i64(c_from + NUMBERS_AT + 8 * index)
+    get_numbers(c_from + NUMBERS_AT, numbers, bytes)
     return HEAD_SOUND
 
 
@@ -380,7 +293,6 @@ def manifest_id(const unsigned char[::1] data not None) -> int | None:
 
 cdef enum:
     FIRST_ENTRIES = 16
-    ENTRY_BYTES = 24
     FOOT_BYTES = 24             # salt, magic, entries, checksum of these and the entries
     MAGIC = 0x6E714958
     MAGIC_OF_IDS = 0x6E714959   # its frames have publish ids
@@ -416,24 +328,21 @@ cdef const IndexEntry *index_before(const Index *index, int64_t time_ns) noexcep
 
 
 cdef int index_write(const Index *index, int fd, int64_t position, uint64_t salt) noexcept nogil:
-    cdef int64_t length = index.count * ENTRY_BYTES + FOOT_BYTES, at, written
+    cdef int64_t entries = index.count * sizeof(IndexEntry), length = entries + FOOT_BYTES, written
     cdef char *c_data
-    cdef char *c_to
+    cdef char *c_foot
     cdef int error = io_truncate(fd, position)      # without the zeros reserved for frames
     if error:
         return error
-    c_data = c_to = <char *> malloc(<size_t> length)
+    c_data = <char *> malloc(<size_t> length)
     if c_data is NULL:
         return ENOMEM
-    for at in range(index.count):
-        store_i64(c_to, index.items[at].first)
-        store_i64(c_to + 8, index.items[at].position)
-        store_i64(c_to + 16, index.items[at].time_ns)
-        c_to += ENTRY_BYTES
-    store_i64(c_to, <int64_t> salt)
-    store_i32(c_to + 8, MAGIC_OF_IDS if index.has_ids else MAGIC)
-    store_i64(c_to + 12, index.count)
-    store_i32(c_to + 20, <int> crc32c(<const unsigned char *> c_data, length - 4))
+    put_numbers(c_data, index.items, entries)
+    c_foot = c_data + entries
+    store_i64(c_foot, <int64_t> salt)
+    store_i32(c_foot + 8, MAGIC_OF_IDS if index.has_ids else MAGIC)
+    store_i64(c_foot + 12, index.count)
+    store_i32(c_foot + 20, <int> crc32c(<const unsigned char *> c_data, length - 4))
     error = io_write(fd, c_data, length, position, &written)
     free(c_data)
     return error
@@ -455,28 +364,20 @@ cdef int index_read(Index *index, int fd, uint64_t salt) noexcept nogil:
     if (load_i64(c_foot) != <int64_t> salt or not 0 < count <= 1 + size // INDEX_STEP
             or magic != MAGIC and magic != MAGIC_OF_IDS):
         return ENODATA
-    length = count * ENTRY_BYTES + FOOT_BYTES
+    length = count * sizeof(IndexEntry) + FOOT_BYTES
     c_data = <char *> malloc(<size_t> length)
     index.items = <IndexEntry *> malloc(<size_t> count * sizeof(IndexEntry))
     if c_data is NULL or index.items is NULL:
         error = ENOMEM
     elif (length <= size and io_read(fd, c_data, length, size - length) == length
             and <uint32_t> load_i32(c_data + length - 4) == crc32c(<const unsigned char *> c_data, length - 4)):
-        load_entries(index, c_data, count)
+        get_numbers(c_data, index.items, length - FOOT_BYTES)
+        index.count = index.room = count
         error = 0
     free(c_data)
     if error:
         index_free(index)
     return error
-
-
-cdef void load_entries(Index *index, const char *c_from, int64_t count) noexcept nogil:
-    cdef int64_t at
-    for at in range(count):
-        index.items[at].first = load_i64(c_from + at * ENTRY_BYTES)
-        index.items[at].position = load_i64(c_from + at * ENTRY_BYTES + 8)
-        index.items[at].time_ns = load_i64(c_from + at * ENTRY_BYTES + 16)
-    index.count = index.room = count
 
 
 cdef bint is_at_frame(int fd, uint64_t salt, const IndexEntry *entry) noexcept nogil:
@@ -963,16 +864,10 @@ cdef void remove_segment(AppendJob *job, int64_t first) noexcept nogil:
 cdef void undo(AppendJob *job) noexcept nogil:
     """Removes the written data, as far as the disk allows. The next append begins a segment, whose header says where
     the data before it ends; after a kill until then, the remaining bytes would count."""
-    cdef char c_path[PATH_BYTES]
     cdef int64_t index
     append_close(job)
     if job.last.sequence and not job.fresh:
-        segment_path(c_path, job.c_folder, job.last.first)
-        job.fd = io_open(c_path, O_RDWR)
-        if job.fd >= 0:
-            io_truncate(job.fd, job.last.position)
-            close(job.fd)
-        job.fd = -1
+        segment_trim(job.c_folder, &job.last)
     for index in range(1, job.written.count):
         remove_segment(job, job.written.items[index].first)
     job.written.count = 0

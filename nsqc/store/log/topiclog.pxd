@@ -20,7 +20,7 @@ cdef struct Unsynced:
     int64_t synced          # segments that begin before this offset are on disk
     bint lags               # later ones may not be
     bint rewrite            # a sync failed: rewrite its data before the next one
-    int64_t syncing         # value of `synced` once the running sync succeeds
+    int64_t syncing         # value of `synced` once the running sync succeeds: the first offset of the last segment
     bint covers             # all is on disk then
     bint runs               # a sync is running
     bint failed             # meanwhile an append found that the sync's data cannot be synced
@@ -91,8 +91,8 @@ cdef class TopicLog(LoopWork):
 
     # Syncs, for nsqc.store.disk.manager.SyncedQueue.
     cdef Unsynced unsynced_files
-    cdef int64_t syncing_first, syncing_to  # the last segment, and its end, when the running sync began
-    cdef int64_t unsynced_records       # written since the last sync began
+    cdef int64_t syncing_to             # the end of the last segment, unsynced_files.syncing, when that sync began
+    cdef readonly int64_t unsynced      # records written since the last sync began, by appends without a sync
     cdef bint active
 
     # Adds a message, or the payload of a checked MPUB, to the next write; -1: no memory, and nothing is added.
@@ -119,18 +119,10 @@ cdef class TopicLog(LoopWork):
     cdef void hold(self, int64_t at) noexcept                   # hides all records from an offset on
     cdef void unhold(self) noexcept
     cdef void release_owner(self) noexcept                      # drops its reference to the topic
-    cdef int64_t appended(self) noexcept                        # the offset of the next record
     cdef int64_t unwritten_records(self) noexcept
 
     cdef void _rest(self) noexcept
     cdef int _note_end(self) except -1
-
-
-# The offset of the next record added to the buffer.
-cdef inline int64_t next_appended(TopicLog log) noexcept:
-    if log.writing is not NULL:
-        return log.writing.offset + log.writing.records + log.frames.records
-    return max(log.next, log.resume_at) + log.frames.records
 
 
 # Messages that a log has lost: damaged ones, and those in missing files. Each counts once, even if several channels and

@@ -12,18 +12,17 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memset
 
-from nsqc.store.disk.fileio cimport QUIET_NS, SHORT_BYTES, IoPool, Job, io_write_ready
-from nsqc.store.log.frame cimport (RECORD_SIZE, Buffer, Frame, buffer_free, delays_add, delays_drop_before,
-                                   delays_drop_due, delays_free, delays_from, delays_of, frame_load, frame_records,
-                                   frames_add, frames_add_batch, frames_add_id, frames_close, frames_free,
-                                   frames_reserve_ids)
+from nsqc.store.disk.fileio cimport QUIET_NS, SHORT_BYTES, IoPool, Job, close_counted, io_write_ready
+from nsqc.store.log.frame cimport (Buffer, Frame, buffer_free, delays_add, delays_drop_before, delays_drop_due,
+                                   delays_free, delays_from, delays_of, frame_load, frames_add, frames_add_batch,
+                                   frames_add_id, frames_bodies, frames_close, frames_free, frames_reserve_ids)
 from nsqc.store.log.journal cimport Recorder
 from nsqc.store.log.names import Extent, News, Point, new_id
-from nsqc.store.log.reading cimport (ReadFrames, Readers, WaitsForRecords, file_close, file_lend, file_removed,
-                                     file_replaced, file_return, run_read)
-from nsqc.store.log.segment cimport (FRAMES_AT, AppendJob, SealJob, Segment, append_close, append_free, close_counted,
-                                     index_find, index_free, index_note, manifest_bytes, manifest_end, run_append,
-                                     run_seal, seal_free, segment_trim, segment_tuple, segments_add, segments_at_time,
+from nsqc.store.log.reading cimport (ReadFrames, Readers, WaitsForRecords, file_close, file_gone, file_lend,
+                                     file_return, run_read)
+from nsqc.store.log.segment cimport (FRAMES_AT, AppendJob, SealJob, Segment, append_close, append_free, index_find,
+                                     index_free, index_note, manifest_bytes, manifest_end, run_append, run_seal,
+                                     seal_free, segment_trim, segment_tuple, segments_add, segments_at_time,
                                      segments_drop, segments_find, segments_free, segments_last, segments_rank,
                                      segments_reserve, segments_surplus)
 from nsqc.store.memory cimport Clock, dated_ns
@@ -67,11 +66,6 @@ cdef void unsynced_appended(Unsynced *unsynced, bint syncs, int64_t last) noexce
         unsynced.covers = False     # by the running sync
 
 
-cdef void unsynced_failed(Unsynced *unsynced) noexcept:
-    """The sync that an append does first."""
-    unsynced.rewrite = unsynced.failed = True
-
-
 cdef void unsynced_began(Unsynced *unsynced, Segments *segments) noexcept:
     """A sync of everything written."""
     unsynced.syncing = segments.items[segments.count - 1].first if segments.count else 0
@@ -90,12 +84,7 @@ cdef void unsynced_ended(Unsynced *unsynced, bint succeeded) noexcept:
     unsynced.covers = False
 
 
-# ====================================================================== losses
-# Messages that a log has lost, and its readers.
-
-cdef enum:
-    MOST_RANGES = 1024          # of damage; records beyond them may count twice
-
+# ====================================================================== readers
 
 cdef void wake_readers(TopicLog log) noexcept:
     if log.readers is not None:
@@ -110,7 +99,11 @@ cdef str file_path(TopicLog log, int64_t first):
     return f"{log.folder}/{first:020d}.log"
 
 
-# ---------------------------------------------------------------------- losses
+# ====================================================================== losses
+
+cdef enum:
+    MOST_RANGES = 1024          # of damage; records beyond them may count twice
+
 
 cdef int64_t damage_found(TopicLog log, int64_t first, int64_t end):
     cdef int64_t fresh = end - first, begin, after
@@ -134,11 +127,6 @@ cdef void losses_found(TopicLog log):
         log.losers[log.name] = log
 
 
-cdef void losses_forgotten(TopicLog log):
-    if log.losers is not None and log.losers.get(log.name) is log:
-        del log.losers[log.name]
-
-
 # ====================================================================== writing
 
 cdef enum:
@@ -147,13 +135,18 @@ cdef enum:
 
 cdef void write_next(TopicLog log) noexcept:
     cdef AppendJob *job
+    cdef int64_t records, body_bytes
     if log.frames.records == 0:
         log.commit.one_ended(0)
         return
     frames_close(&log.frames, log.guids)
     job = new_job(log)
-    if job is NULL:
-        refuse(log, ENOMEM)
+    if job is NULL:     # drops the waiting records
+        records, body_bytes = log.frames.records, frames_bodies(&log.frames.out)
+        frames_free(&log.frames)
+        log.write_error = ENOMEM
+        if log.owner is not None:
+            log.owner.on_written(ENOMEM, records, body_bytes)
         log.commit.one_ended(ENOMEM)
         return
     log.commit.syncs = log.syncs
@@ -175,7 +168,7 @@ cdef AppendJob *new_job(TopicLog log) noexcept:
         return NULL
     job.job.run = run_append
     job.c_folder = PyBytes_AS_STRING(log.c_folder)
-    job.offset = next_appended(log) - log.frames.records
+    job.offset = max(log.next, log.resume_at)
     job.records = log.frames.records
     job.out = log.frames.out
     memset(&log.frames.out, 0, sizeof(Buffer))
@@ -192,7 +185,14 @@ cdef AppendJob *new_job(TopicLog log) noexcept:
     last = segments_last(&log.segments)     # its current address: making room may have moved it
     job.fresh = last is NULL or log.ends
     if last is not NULL:
-        take_last(log, job, last)
+        job.last = last[0]
+    if job.fresh:
+        close_counted(&log.fd)
+    else:
+        job.synced = log.durable_to
+        job.ready = log.ready_to
+        job.fd = log.fd
+        log.fd = -1
     job.lost = log.lost
     job.job.bytes = job.out.length
     # Publishers wait for it: handing it to a thread and back would take longer than the write itself.
@@ -203,46 +203,10 @@ cdef AppendJob *new_job(TopicLog log) noexcept:
     return job
 
 
-cdef void take_last(TopicLog log, AppendJob *job, const Segment *last) noexcept:
-    """Fills in the job's fields about the last written segment, and its file."""
-    job.last = last[0]
-    if job.fresh:
-        close_written(log)
-        return
-    job.synced = log.durable_to
-    job.ready = log.ready_to
-    job.fd = log.fd
-    log.fd = -1
-
-
-cdef void close_written(TopicLog log) noexcept:
-    close_counted(&log.fd)
-
-
 cdef inline int64_t most_begun(int64_t length, int64_t max_file) noexcept:
     """The most segments that a write may begin: a batch that does not fit begins a segment, so the frames of two
     consecutive segments exceed the limit of one."""
     return 3 + 2 * (length // max(max_file, <int64_t> 1))
-
-
-cdef void refuse(TopicLog log, int error) noexcept:
-    """Drops the waiting records, and reports the error to their publishers."""
-    cdef int64_t records = log.frames.records, body_bytes = bodies_of(&log.frames.out)
-    frames_free(&log.frames)
-    log.write_error = error
-    if log.owner is not None:
-        log.owner.on_written(error, records, body_bytes)
-
-
-cdef int64_t bodies_of(const Buffer *out) noexcept:
-    """Bytes of the bodies in frames."""
-    cdef int64_t at = 0, found = 0
-    cdef Frame frame
-    while at < out.length:
-        frame_load(out.c_data + at, &frame)
-        found += frame_records(&frame) - frame.records * RECORD_SIZE
-        at += frame.length
-    return found
 
 
 cdef void finish_write(TopicLog log, AppendJob *job) noexcept:
@@ -255,7 +219,9 @@ cdef void finish_write(TopicLog log, AppendJob *job) noexcept:
             enter(log, job)
         except Exception as failure:
             log.log.error("LOG(%s): after a write - %r", log.name, failure)
-        keep_file(log, job)
+        if log.closed:
+            append_close(job)
+        log.fd = job.fd
         take_tail(log, job)
         log.commit.end = log.next
         if log.owner is not None:
@@ -266,18 +232,12 @@ cdef void finish_write(TopicLog log, AppendJob *job) noexcept:
     else:
         log.ends = True
         if job.earlier_failed:
-            unsynced_failed(&log.unsynced_files)
+            log.unsynced_files.rewrite = log.unsynced_files.failed = True
         append_close(job)
         if log.owner is not None:
-            log.owner.on_written(error, job.records, bodies_of(&job.out))
+            log.owner.on_written(error, job.records, frames_bodies(&job.out))
     append_free(job)
     log.commit.one_ended(error)    # answers publishers; consumers first, who wait longer
-
-
-cdef void keep_file(TopicLog log, AppendJob *job) noexcept:
-    if log.closed:
-        append_close(job)
-    log.fd = job.fd
 
 
 cdef int enter(TopicLog log, AppendJob *job) except -1:
@@ -291,7 +251,10 @@ cdef int enter(TopicLog log, AppendJob *job) except -1:
             continue        # there was none yet
         last = segments_last(&log.segments)
         if index:
-            begin_indexing(log, last, written)
+            if last is not NULL:
+                seal_begin(log, last)
+            index_free(&log.index)
+            log.index.time_ns = written.before_time_ns
         at = note(log, job, at, written, last.position if index == 0 else FRAMES_AT)
         if index:
             segments_add(&log.segments, written)
@@ -312,17 +275,10 @@ cdef int enter(TopicLog log, AppendJob *job) except -1:
     log.active = True
     log.recorder.wrote()
     if not job.syncs:
-        log.unsynced_records += job.records
-        if log.unsynced_records >= log.syncer.every:
+        log.unsynced += job.records
+        if log.unsynced >= log.syncer.every:
             log.syncer.start_rested(log)
     return 0
-
-
-cdef void begin_indexing(TopicLog log, const Segment *last, const Segment *fresh) noexcept:
-    if last is not NULL:
-        seal_begin(log, last)
-    index_free(&log.index)
-    log.index.time_ns = fresh.before_time_ns
 
 
 cdef int64_t note(TopicLog log, AppendJob *job, int64_t at, const Segment *written, int64_t position) noexcept:
@@ -382,26 +338,26 @@ cdef void seal_ended(TopicLog log, SealJob *job) noexcept:
     log.sealing -= 1
     if job.summary.count:
         log.summaries.append((job.segment.first, job.summary.time_ns, job.summary.count))
-        try:
-            forget_summaries(log)
-        except Exception as error:
-            log.log.error("LOG(%s): failed to remove publish ids - %r", log.name, error)
+        forget_summaries(log)
     seal_free(job)
 
 
-cdef int forget_summaries(TopicLog log) except -1:
+cdef void forget_summaries(TopicLog log) noexcept:
     """Removes those whose ids are all forgotten."""
-    cdef int64_t later = sum([summary[2] for summary in log.summaries])
+    cdef int64_t later = 0
     cdef list gone = []
-    for first, time_ns, count in log.summaries:
-        later -= count
-        if log.dedupe_ns and time_ns >= log.clock.wall - log.dedupe_ns and later < log.dedupe_ids:
-            break
-        gone.append((f"{log.folder}/ids.{first:020d}", ""))
-    del log.summaries[:len(gone)]
-    if gone and not log.closed:
-        log.syncer.remove(gone)
-    return 0
+    try:
+        later = sum([summary[2] for summary in log.summaries])
+        for first, time_ns, count in log.summaries:
+            later -= count
+            if log.dedupe_ns and time_ns >= log.clock.wall - log.dedupe_ns and later < log.dedupe_ids:
+                break
+            gone.append((f"{log.folder}/ids.{first:020d}", ""))
+        del log.summaries[:len(gone)]
+        if gone and not log.closed:
+            log.syncer.remove(gone)
+    except Exception as error:
+        log.log.error("LOG(%s): failed to remove publish ids - %r", log.name, error)
 
 
 # ====================================================================== log
@@ -462,10 +418,6 @@ cdef class TopicLog(LoopWork):
         return collected(self, before, frames_add_batch(&self.frames, self.guids, wall_ns, c_payload, length, records,
                                                         defer_ms))
 
-    cdef int64_t appended(self) noexcept:
-        """The offset of the next record added to the buffer."""
-        return next_appended(self)
-
     cdef int64_t unwritten_records(self) noexcept:
         return self.frames.records
 
@@ -509,10 +461,7 @@ cdef class TopicLog(LoopWork):
         self.id_key[0] = key[0] if window_ns else 0
         self.id_key[1] = key[1] if window_ns else 0
         if window_ns == 0 and self.summaries:
-            try:
-                forget_summaries(self)
-            except Exception as error:
-                self.log.error("LOG(%s): failed to remove publish ids - %r", self.name, error)
+            forget_summaries(self)
 
     cdef void hold(self, int64_t at) noexcept:
         self.held = True
@@ -719,7 +668,7 @@ cdef class TopicLog(LoopWork):
             segments_drop(&self.segments, gone)
             first = self.segments.items[0].first
             delays_drop_before(&self.delays, first)
-            file_removed(&self.reading, first)
+            file_gone(&self.reading, 0, first)
             self.unsynced_files.synced = max(self.unsynced_files.synced, first)
             self.recorder.note_removed(first)
             self.recorder.when_written(partial(self._remove, paths))
@@ -748,7 +697,7 @@ cdef class TopicLog(LoopWork):
             if not segment.remote and segment.due_ns <= self.clock.wall:
                 local -= segment.position - FRAMES_AT
                 segment.remote = True
-                file_replaced(&self.reading, segment.first)
+                file_gone(&self.reading, segment.first, segment.first + 1)
                 found.append(segment.first)
         self.offloading = len(found) > 0
         return found
@@ -763,7 +712,7 @@ cdef class TopicLog(LoopWork):
 
     def forget_fetched(self, int64_t first) -> None:
         """The file with the fetched frames of a segment is removed."""
-        file_replaced(&self.reading, first)
+        file_gone(&self.reading, first, first + 1)
 
     @property
     def local_bytes(self) -> int:
@@ -785,11 +734,6 @@ cdef class TopicLog(LoopWork):
     def rests(self) -> bool:
         """Whether it rests after a sync."""
         return True
-
-    @property
-    def unsynced(self) -> int:
-        """Records written since the last sync began, by appends without a sync."""
-        return self.unsynced_records
 
     @property
     def needs_sync(self) -> bool:
@@ -832,14 +776,13 @@ cdef class TopicLog(LoopWork):
         self.recorder.syncing_names = self.recorder.names
         unsynced_began(&self.unsynced_files, &self.segments)
         segment = segments_last(&self.segments)
-        if segment is not NULL:
-            self.syncing_first, self.syncing_to = segment.first, segment.position
-        self.unsynced_records = 0
+        self.syncing_to = 0 if segment is NULL else segment.position
+        self.unsynced = 0
         return data, self.unsynced_files.rewrite or self.recorder.synced_names < self.recorder.names, self.ending or b"", []
 
     def sync_succeeded(self):
         """Data from before the sync is durable."""
-        if self.segments.count and segments_last(&self.segments).first == self.syncing_first:
+        if self.segments.count and segments_last(&self.segments).first == self.unsynced_files.syncing:
             self.durable_to = max(self.durable_to, self.syncing_to)
         unsynced_ended(&self.unsynced_files, True)
         self.recorder.names_synced(self.recorder.syncing_names)
@@ -847,7 +790,7 @@ cdef class TopicLog(LoopWork):
     def sync_failed(self, done: Done):
         """The data has to be rewritten before the next sync: the kernel may consider it clean."""
         unsynced_ended(&self.unsynced_files, False)
-        self.unsynced_records += 1
+        self.unsynced += 1
         self.recorder.lags = True
 
     def was_active(self) -> bool:
@@ -868,7 +811,7 @@ cdef class TopicLog(LoopWork):
 
     cdef void _rest(self) noexcept:
         """Closes files and frees memory, except for unwritten records."""
-        close_written(self)
+        close_counted(&self.fd)
         file_close(&self.reading)
         buffer_free(&self.spare)
         buffer_free(&self.tail)
@@ -909,7 +852,8 @@ cdef class TopicLog(LoopWork):
             return
         self.closed = True
         self.owner = None
-        losses_forgotten(self)
+        if self.losers is not None and self.losers.get(self.name) is self:
+            del self.losers[self.name]
         self.recorder.forget()
         self.syncer.forget(self)
         if self.readers is not None:
