@@ -778,7 +778,8 @@ cdef class TopicLog(LoopWork):
         segment = segments_last(&self.segments)
         self.syncing_to = 0 if segment is NULL else segment.position
         self.unsynced = 0
-        return data, self.unsynced_files.rewrite or self.recorder.synced_names < self.recorder.names, self.ending or b"", []
+        is_new = self.unsynced_files.rewrite or self.recorder.synced_names < self.recorder.names
+        return data, is_new, self.ending or b"", []
 
     def sync_succeeded(self):
         """Data from before the sync is durable."""
