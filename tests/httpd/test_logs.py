@@ -13,7 +13,7 @@ from tests.httpd.test_views import TOPIC_KEYS
 from tests.support.daemon import wait_until
 
 LOG_KEYS = ["topic", "id", "folder", "folder_key", "first_offset", "next_offset", "first_time", "last_time", "bytes",
-            "segments", "damaged", "missing", "sync", "channels"]
+            "local_bytes", "segments", "damaged", "missing", "sync", "channels"]
 CHANNEL_KEYS = ["channel_name", "position", "oldest_unfinished", "lag_messages", "lag_seconds", "in_flight", "deferred"]
 
 
@@ -53,7 +53,7 @@ def test_an_empty_log(node):
     assert log.pop("folder_key") == folder_key(log.pop("folder"))
     assert log == {
         "topic": "empty", "id": None, "first_offset": 0, "next_offset": 0, "first_time": None, "last_time": None, "bytes": 0,
-        "segments": 0, "damaged": 0, "missing": 0, "sync": "write",
+        "local_bytes": 0, "segments": 0, "damaged": 0, "missing": 0, "sync": "write",
         "channels": [{"channel_name": "c", "position": 0, "oldest_unfinished": 0, "lag_messages": 0, "lag_seconds": 0.0,
                       "in_flight": 0, "deferred": 0}]}
 
