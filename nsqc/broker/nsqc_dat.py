@@ -94,7 +94,7 @@ def load_ids(data_path: str, log: Log) -> Ids:
     ids = read(path, Ids, decode_ids, log)
     if ids.reached_unit == 0 and (newest := newest_message_ns(data_path)):
         ids.reached_unit = (newest + LOST_S * 10**9) >> UNIT_BITS
-        log.warn("NSQ: %s has no bound of message ids: new ones are above those of the next %d s after the newest file",
+        log.warn("NSQ: %s has no bound of message ids: new ones begin %d s after the newest file with messages",
                  path, LOST_S)
     return ids
 

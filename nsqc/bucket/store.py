@@ -340,6 +340,11 @@ def outline(text: str) -> str:
 # ====================================================================== folders
 
 
+def private(path: str, flags: int) -> int:
+    """Opens a file that only its owner can read, as those of the data path."""
+    return os.open(path, flags, 0o600)
+
+
 class FileStore:
     """A folder as a bucket, for one machine or a shared file system with hard links. A created object is synced.
 
@@ -375,7 +380,7 @@ class FileStore:
         with self.errors(name):
             self.make(folder)
             try:
-                with open(temporary, "xb") as file:
+                with open(temporary, "xb", opener=private) as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
@@ -392,7 +397,7 @@ class FileStore:
                 raise Gone(f"{folder}: {'not a folder' if os.path.lexists(folder) else 'the folder was removed'}")
             self.make(os.path.dirname(folder))
             with contextlib.suppress(FileExistsError):
-                os.mkdir(folder)
+                os.mkdir(folder, 0o700)
             sync_folder(os.path.dirname(folder))
         self.known.add(folder)
 

@@ -94,7 +94,7 @@ async def _deleted(app: App, topic: Topic, ephemeral: bool, gone: asyncio.Future
         raise failed
 
 
-def empty_topic(app: App, request: Request) -> Awaitable[None] | None:
+def empty_topic(app: App, request: Request) -> Awaitable[None]:
     """Drops the messages in the topic's own backlog, not those in channels; answers once they are gone from disk."""
     name = _topic_name(app, request)
     if not is_valid_name(name):
@@ -103,16 +103,19 @@ def empty_topic(app: App, request: Request) -> Awaitable[None] | None:
     return _emptied(app, topic, topic)
 
 
-def _emptied(app: App, topic: Topic, queue: Topic | Channel) -> Awaitable[None] | None:
+def _emptied(app: App, topic: Topic, queue: Topic | Channel) -> Awaitable[None]:
     queue.empty()
-    return None if queue.disk is None and topic.log is None else _until_empty(app, topic, queue)
+    return _until_empty(app, topic, queue)
 
 
 async def _until_empty(app: App, topic: Topic, queue: Topic | Channel) -> None:
-    """Waits until a kill cannot restore the dropped messages."""
+    """Waits until a kill can neither restore the dropped messages nor undo a creation that only their files proved.
+    Raises OSError."""
     if queue.disk is not None:
         await app.broker.emptied(queue)
     await app.broker.recorded(topic)
+    if not queue.ephemeral:
+        await app.broker.save_metadata(topic)
 
 
 async def pause_topic(app: App, request: Request) -> None:
@@ -151,7 +154,7 @@ def delete_channel(app: App, request: Request) -> Awaitable[None]:
     return _deleted(app, topic, channel.ephemeral)
 
 
-def empty_channel(app: App, request: Request) -> Awaitable[None] | None:
+def empty_channel(app: App, request: Request) -> Awaitable[None]:
     """Drops the channel's messages; answers once they are gone from disk."""
     return _emptied(app, *_existing_channel(app, request))
 

@@ -58,7 +58,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 # ====================================================================== secrets
-# Passwords in URLs, which nothing shows: no line of the log, no page, no error.
+# Passwords in URLs, and tokens, which nothing shows: no line of the log, no page, no error.
 
 MASK = "xxxxx"      # as in Go's url.Redacted
 # After the user of a URL, up to the last @ before the next URL: a password may have been written without escapes. A
@@ -66,10 +66,13 @@ MASK = "xxxxx"      # as in Go's url.Redacted
 _IN_URL = re.compile(r"(://[^\s/?#@:\[]*:)(?!\d*(?:[\s/?#]|$))(?:(?!://)\S)*@")
 _IN_ADDRESS = re.compile(r"((?:[A-Za-z][\w+.-]*://)?[^\s/?#@:\[]*:)(?!\d*(?:[/?#]|$)).*@", re.DOTALL)
 _FLAG = re.compile(r"--?[\w-]+=")
+_IN_TOKEN = re.compile(r"(nsqc_[0-9a-f]{12}_)[\w-]+")         # see nsqc.access.rules
 
 
 def mask(text: str) -> str:
-    """Any text, with xxxxx in place of the password of each URL in it."""
+    """Any text, with xxxxx in place of the password of each URL and the secret of each token in it."""
+    if "nsqc_" in text:
+        text = _IN_TOKEN.sub(rf"\1{MASK}", text)
     return _IN_URL.sub(rf"\1{MASK}@", text) if "@" in text and "://" in text else text
 
 

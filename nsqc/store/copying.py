@@ -51,6 +51,8 @@ class Copied(NamedTuple):
 def back_up(source: str, to: str) -> Copied:
     """Copies a data path into a new folder. Raises CopyError, OSError."""
     _check_new(to)
+    if os.path.commonpath((os.path.realpath(source), os.path.realpath(to))) == os.path.realpath(source):
+        raise CopyError(f"{to} is in the data path itself: name a folder elsewhere")
     part = to.rstrip("/") + PART
     try:
         os.mkdir(part, 0o700)

@@ -106,6 +106,12 @@ def test_a_folder_that_was_there_is_not_made_again(tmp_path, removed):
         open_bucket(f"file://{tmp_path}/file", patience=0).create("a/1", b"data")
 
 
+def test_only_the_owner_reads_the_objects_of_a_folder(tmp_path):
+    open_bucket(f"file://{tmp_path}/bucket", patience=0).create("a/b/1", b"data")
+    modes = {path.relative_to(tmp_path).as_posix(): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes == {"bucket": 0o700, "bucket/a": 0o700, "bucket/a/b": 0o700, "bucket/a/b/1": 0o600}
+
+
 def test_what_is_not_a_file_is_no_object(tmp_path):
     bucket = open_bucket(f"file://{tmp_path}/bucket", patience=0)
     bucket.create("a/1", b"data")

@@ -274,3 +274,18 @@ def lost_after(node: Daemon, event: Callable[[Case], Wanted], spared: int) -> No
         missing = [body for body in bodies if body not in counts]
         assert len(missing) <= spared, (
             f"{channel} lacks {len(missing)} of {len(bodies)} messages, from {missing[0]!r} to {missing[-1]!r}")
+
+
+@pytest.mark.parametrize("messages", [0, 50])
+def test_a_channel_that_was_emptied_right_after_its_creation(daemon, messages):
+    """Until nsqd.dat has it, only its files prove that it exists."""
+    node = daemon("--mem-queue-size=0")
+    for number in range(4):
+        node.post(f"/topic/create?topic=t{number}")
+        node.post(f"/channel/create?topic=t{number}&channel=c")
+        if messages:
+            node.post(f"/mpub?topic=t{number}", b"x\n" * messages)
+        node.post(f"/channel/empty?topic=t{number}&channel=c")
+        node.kill()
+        node.start()
+        assert [channel["channel_name"] for channel in node.stats(f"t{number}")["channels"]] == ["c"]

@@ -1,4 +1,4 @@
-"""Passwords in URLs are shown nowhere."""
+"""Passwords in URLs and tokens are shown nowhere."""
 
 import subprocess
 import sys
@@ -12,6 +12,7 @@ from tests.support.lookupd import LookupServer
 
 ROOT = Path(__file__).parent.parent.parent
 SECRET = "s3cret"
+TOKEN = f"nsqc_0123456789ab_{'sY_2k-' * 7}x"
 
 
 @pytest.mark.parametrize(("text", "shown"), [
@@ -23,6 +24,8 @@ SECRET = "s3cret"
     ("http://u:1@h", "http://u:xxxxx@h"),
     ("http://u@h", "http://u@h"), ("http://h:80/a@b", "http://h:80/a@b"), ("http://h:80 a@b", "http://h:80 a@b"),
     ("http://[::1]:80/a@b", "http://[::1]:80/a@b"), ("a:b@c", "a:b@c"), ("http://h", "http://h"), ("", ""),
+    (f"GET /ping?token={TOKEN}&x", "GET /ping?token=nsqc_0123456789ab_xxxxx&x"), ("nsqc_http_requests_total", "nsqc_http_requests_total"),
+    (f"see http://{TOKEN}@h:1/ and {TOKEN}", "see http://nsqc_0123456789ab_xxxxx@h:1/ and nsqc_0123456789ab_xxxxx"),
 ])
 def test_texts(text, shown):
     assert mask(text) == shown

@@ -194,3 +194,7 @@ def test_incomplete_backups_are_refused(tmp_path):
     (tmp_path / f"other{PART}").mkdir()
     with pytest.raises(CopyError, match="from a backup that was interrupted"):
         back_up(str(data), str(tmp_path / "other"))
+    (tmp_path / "link").symlink_to(data)
+    for inside in data / "copy", tmp_path / "link/copy":
+        with pytest.raises(CopyError, match="is in the data path itself"):
+            back_up(str(data), str(inside))
