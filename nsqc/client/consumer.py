@@ -135,10 +135,11 @@ class Consumer(BaseConsumer[Connection]):
                 connection.keep_alive(self._checked, self._touch_limit)
             except (ConnectError, Refused) as error:
                 self._lost(peer, error)
+        backs_off = self._peers.backs_off       # once: throttle() runs on other threads, and what is sent is remembered
         for peer, connection, ready in self._peers.shares(time.monotonic()):
             try:
-                connection.ready(ready, self._peers.backs_off)
-                peer.ready, peer.backs_off = ready, self._peers.backs_off
+                connection.ready(ready, backs_off)
+                peer.ready, peer.backs_off = ready, backs_off
             except ConnectError as error:
                 self._lost(peer, error)
 

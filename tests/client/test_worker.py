@@ -20,6 +20,7 @@ from nsqc.client import (
     aio,
     json_handler,
 )
+from nsqc.client.connection import Connection
 from tests.client.conftest import address
 from tests.client.test_consumer import publish
 from tests.client.working import KINDS, RunningLoop
@@ -124,6 +125,25 @@ def test_the_channel_recovers_from_a_slowdown(daemon, work, caplog):
     lines = [record.getMessage() for record in caplog.records if "backing off" in record.getMessage()]
     assert len(lines) == 2 and lines[0].startswith("t/c: backing off after a failure: no message for 0.")
     assert lines[1].startswith("t/c: no longer backing off, after ")
+
+
+def test_a_slowdown_that_ends_while_its_rdy_is_sent(daemon, monkeypatch):
+    """The node learns of the end, though RDY stays 1: throttle() is called by another thread."""
+    node = daemon()
+    send = Connection.ready
+
+    def ready(connection, count, backs_off=False):
+        send(connection, count, backs_off)
+        if backs_off:
+            consumer.throttle(None)
+    monkeypatch.setattr(Connection, "ready", ready)
+    with Consumer("t", "c", address(node), max_in_flight=1) as consumer:
+        consumer.get(0.01)
+        consumer.throttle(1, True)
+        for _ in range(100):
+            consumer.get(0.01)
+        wait_until(lambda: node.channel("t", "c")["clients"][0]["ready_count"] == 1)
+        assert "backs_off" not in node.channel("t", "c")["clients"][0]
 
 
 def test_messages_are_given_up(daemon, work, caplog):
