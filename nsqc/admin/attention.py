@@ -144,7 +144,7 @@ def _of_channel(row: ChannelRow, now: float, history: History) -> Iterator[Conce
                       f"{row.clients} consumer{' finishes' if row.clients == 1 else 's finish'} none",
                       row.topic, row.name, since=row.still_since)
     elif row.alone_since and now - row.alone_since >= ALONE_S:
-        yield Concern("no-consumer", WARN, f"{row.topic}/{row.name}: {messages(depth)}, and there is no consumer",
+        yield Concern("no-consumer", WARN, f"{row.topic}/{row.name}: {messages(depth)} and no consumer",
                       row.topic, row.name, since=row.alone_since)
     elif depth >= GROWING and history.grows((row.topic, row.name), GROWING_POINTS):
         yield Concern("growing", WARN, f"{row.topic}/{row.name}: {messages(depth)}, more and more for 14 minutes",

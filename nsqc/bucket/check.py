@@ -60,10 +60,10 @@ def nodes_of(root: Bucket) -> list[str]:
 
 
 def chain_of(root: Bucket, node: str) -> tuple[Map, int]:
-    """As read_chain(). Raises Missing if there is no such node."""
+    """As read_chain(). Raises Missing for an unknown node."""
     whole, base = read_chain(root.below(node), cluster_of(root))
     if not whole.head.number:
-        raise Missing(f"there is no node {node}")
+        raise Missing(f"node {node} does not exist")
     return whole, base
 
 

@@ -348,8 +348,8 @@ def private(path: str, flags: int) -> int:
 class FileStore:
     """A folder as a bucket, for one machine or a shared file system with hard links. A created object is synced.
 
-    A folder that was there is not made again: if it is removed, or its file system is no longer mounted, a chain must
-    not continue without its beginning.
+    A folder that has disappeared is not recreated: if it was removed or its file system unmounted, a chain must not
+    continue without its beginning.
     """
 
     def __init__(self, folder: str) -> None:

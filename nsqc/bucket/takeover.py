@@ -65,7 +65,7 @@ class Journal(Struct, omit_defaults=True):
         if (self.cluster or cluster, self.node or node) != (cluster, node):
             raise RefusedError(f"{self.path}: these files belong to node {self.node} of cluster {self.cluster}, not to "
                                f"node {node} of cluster {cluster}; give their --node-name and --bucket, or, if that "
-                               "bucket is gone for good, remove this file: they then begin a new node")
+                               "bucket is lost, remove this file: they then begin a new node")
         self.cluster, self.node = cluster, node
 
     def knows(self, writer: str) -> bool:

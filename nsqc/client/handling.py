@@ -476,7 +476,7 @@ class Handling:
 
 class Watch:
     """A thread that checks the running handlers, and whether an event loop runs. post: runs a function on that loop
-    soon; None: there is no loop. hung: called when a coroutine has blocked the loop for longer than handler_timeout."""
+    soon; None: no loop. hung: called when a coroutine has blocked the loop for longer than handler_timeout."""
 
     def __init__(self, handling: Handling, post: Callable[[Callable[[], None]], object] | None = None,
                  hung: Callable[[], object] = lambda: None):

@@ -119,12 +119,12 @@ def test_a_bucket_that_no_node_has_used_is_named(nsqc, tmp_path, words):
 
 def test_a_wrong_name_is_not_an_empty_node(nsqc, uri, tmp_path):
     code, out, _ = nsqc("verify", uri, "nsqd-9")
-    assert (code, out) == (1, "nsqd-9: there is no node nsqd-9\n")
+    assert (code, out) == (1, "nsqd-9: node nsqd-9 does not exist\n")
     data = tmp_path / "data"
     data.mkdir()
     (data / "nsqd.dat").write_text("{}")
     code, out, err = nsqc("adopt", uri, "nsqd-9", "--data-path", data)
-    assert (code, out) == (1, "") and "there is no node nsqd-9" in err
+    assert (code, out) == (1, "") and "node nsqd-9 does not exist" in err
     assert (data / "nsqd.dat").exists() and not (tmp_path / "data.aside").exists()
 
 

@@ -233,7 +233,7 @@ def test_a_bucket_that_is_removed_is_not_begun_again(machine, tmp_path):
     assert node.stop() == 0
     # A new bucket is none of these files, until people say so.
     (tmp_path / "bucket").rename(tmp_path / "away")
-    with pytest.raises(AssertionError, match=r"if that bucket is gone for good, remove this file"):
+    with pytest.raises(AssertionError, match=r"if that bucket is lost, remove this file"):
         node.start()
     (node.data_path / "bucket.json").unlink()
     node.start()

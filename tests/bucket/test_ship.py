@@ -314,14 +314,20 @@ def test_a_store_that_refuses_us_stops_nothing_for_ever(store, tmp_path):
     assert shipper.stop(30)
 
 
-def test_removed_objects_are_noticed(store, tmp_path):
-    """Commits without what was before them would be worth nothing."""
+def shipped(store, tmp_path):
+    """A log with one message, which is in the bucket, the logs, and the running shipper."""
     log = Log(7, "orders")
     logs = MemoryLogs(log)
     shipper = Shipper(Machine(store, tmp_path, "one").take_over(), logs, **FAST)
     shipper.start()
     publish(shipper, log, 1)
     assert logs.wait(log)
+    return log, logs, shipper
+
+
+def test_removed_objects_are_noticed(store, tmp_path):
+    """Commits without what was before them would be worth nothing."""
+    log, logs, shipper = shipped(store, tmp_path)
     with store.lock:
         objects, store.objects = store.objects, {}
     wait_for(lambda: "objects of this node were removed" in shipper.status().error)
@@ -336,12 +342,7 @@ def test_removed_objects_are_noticed(store, tmp_path):
 
 
 def test_a_chain_without_its_beginning_is_not_begun_again(store, tmp_path):
-    log = Log(7, "orders")
-    logs = MemoryLogs(log)
-    shipper = Shipper(Machine(store, tmp_path, "one").take_over(), logs, **FAST)
-    shipper.start()
-    publish(shipper, log, 1)
-    assert logs.wait(log)
+    _, _, shipper = shipped(store, tmp_path)
     assert shipper.stop(30)
     for name in [name for name in store.objects if "/checkpoint/" in name or name.endswith(commit_name(1))]:
         store.delete(name)      # as an expiry rule of the bucket does

@@ -82,7 +82,7 @@ def test_a_query_into_files_writes_each_row_once(job, spark, log_node, topic, la
     rows = spark.read.parquet(f"{uri}/dear").collect()
     assert sorted(row.id for row in rows) == [number for number in range(120) if number % 20 >= 10]
     assert list((folder / "dear").glob("year=*/*.parquet"))
-    assert "--schema: bad is a column of its own: read such a field in the query" in job(
+    assert "--schema: bad is already a column: read such a field in the query" in job(
         "sql", *changed(words, **{"--to-files": f"{uri}/x", "--schema": "id bigint, bad string"}), code=1)
     assert "reads none of the topics" in job("sql", write(tmp_path, "SELECT 1 AS value"), *words[1:], code=1)
     assert "--partition-by: the query has no column y" in job(

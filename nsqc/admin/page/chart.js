@@ -14,7 +14,7 @@ export function scale(top, whole = false) {
   return Array.from({length: Math.ceil(top / step - 1e-9) + 1}, (_, number) => number * step);
 }
 
-/** The texts of an axis, with as many digits as tell its ticks apart. */
+/** The texts of an axis, with enough digits to distinguish its ticks. */
 export function labels(ticks, format) {
   const step = ticks[1];
   let digits = 0;

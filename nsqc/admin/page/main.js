@@ -25,7 +25,7 @@ let page = null, work = null, timer = 0, failures = 0;
 
 // ---------------------------------------------------------------------- pages
 
-/** A part of an address; as it is, if it is no valid one. */
+/** A part of an address, decoded; unchanged if it is not valid. */
 function decoded(part) {
   try { return decodeURIComponent(part); } catch { return part; }
 }

@@ -151,7 +151,7 @@ def view(spark: SparkSession, topic: str, schema: str | None, source: dict[str, 
         shape = frame.select(functions.from_json(frame.value.cast("string"), schema).alias("f")).schema["f"].dataType
         parsed = {name.lower() for name in getattr(shape, "names", ())}
         if taken := parsed & {"value", "bad"}:
-            raise JobError(f"--schema: {min(taken)} is a column of its own: read such a field in the query, by "
+            raise JobError(f"--schema: {min(taken)} is already a column: read such a field in the query, by "
                            f"from_json(CAST(value AS STRING), '{min(taken)} string').{min(taken)}")
         frame = json(frame.drop(*(name for name in frame.columns if name in parsed)), schema)
     frame.createOrReplaceTempView(f"`{topic}`")
